@@ -1,0 +1,1 @@
+"""The nouns that every layer shares; it imports nothing of ours."""

@@ -1,0 +1,97 @@
+"""A request and the only legal ways its life can go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+from typing import Final, NewType
+
+RequestId = NewType("RequestId", str)
+BlockId = NewType("BlockId", int)
+
+
+class Phase(Enum):
+    QUEUED = "queued"  # owns no blocks: never admitted, or preempted
+    PREFILL = "prefill"  # owns blocks; some known token has no KV yet
+    DECODE = "decode"  # one new token per step
+    FINISHED = "finished"  # terminal; `finish_reason` says why
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"  # end-of-sequence, a stop token id, or a stop string that the server found
+    LENGTH = "length"
+    ABORTED = "aborted"
+    FAILED = "failed"
+
+
+_LEGAL: Final[Mapping[Phase, frozenset[Phase]]] = {
+    Phase.QUEUED: frozenset({Phase.PREFILL, Phase.FINISHED}),
+    Phase.PREFILL: frozenset({Phase.DECODE, Phase.QUEUED, Phase.FINISHED}),
+    Phase.DECODE: frozenset({Phase.QUEUED, Phase.FINISHED}),
+    Phase.FINISHED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How the next token is drawn: a pure function of these, the logits and the position.
+
+    `temperature` 0 is greedy; `top_k` 0 is off. `seed` is always set: the server draws one for a
+    request that brings none.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    seed: int = 0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Request:
+    """One generation. Mutable, and mutated by one thread only: the engine loop's."""
+
+    id: RequestId
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    sampling: SamplingParams = SamplingParams()
+    stop_token_ids: frozenset[int] = frozenset()  # end-of-sequence among them, unless ignored
+    output_ids: list[int] = field(default_factory=list)
+    block_table: list[BlockId] = field(default_factory=list)
+    phase: Phase = Phase.QUEUED
+    finish_reason: FinishReason | None = None
+
+    computed_tokens: int = 0  # leading tokens with valid KV
+    highest_computed_tokens: int = 0  # the most it ever had: positions below are recomputed ones
+    discarded_tokens: int = 0  # computed, then dropped by preemption: paid for, useless
+    preemptions: int = 0
+
+    @property
+    def known_tokens(self) -> int:
+        return len(self.prompt_ids) + len(self.output_ids)
+
+    @property
+    def pending_tokens(self) -> int:
+        """Known tokens that still need a forward pass; 1 in steady decode."""
+        return self.known_tokens - self.computed_tokens
+
+    @property
+    def worst_case_tokens(self) -> int:
+        """Tokens with KV when it has run to `max_tokens`: the last sampled one needs none."""
+        return len(self.prompt_ids) + max(self.max_tokens - 1, 0)
+
+    def token_at(self, position: int) -> int:
+        prompt = len(self.prompt_ids)
+        return (
+            self.prompt_ids[position] if position < prompt else self.output_ids[position - prompt]
+        )
+
+    def enter(self, phase: Phase) -> None:
+        """Move to `phase`.
+
+        Raises:
+            AssertionError: the move is not in the table: a bug in us, never in the caller's input.
+        """
+        assert phase in _LEGAL[self.phase], f"{self.id}: {self.phase} -> {phase}"
+        self.phase = phase

@@ -1,0 +1,134 @@
+"""Every setting, once: its type, default, unit and help. `server/cli.py` derives flags from here.
+
+Nothing is read from the environment or a file here; `None` means "resolved at start".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.errors import SettingsError
+from core.formats import KVFormat, WeightFormat
+
+
+def setting(default: Any, help: str, unit: str = "", metavar: str = "") -> Any:
+    """A dataclass field that is also a flag: `max_num_seqs` is `--max-num-seqs`."""
+    return field(default=default, metadata={"help": help, "unit": unit, "metavar": metavar})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """Which model, and how it is stored."""
+
+    model: str = setting(
+        "smollm2-135m", "preset (smollm2-135m, tinygpt), directory, GGUF file or hub id"
+    )
+    served_model_name: str | None = setting(
+        None, "name in the API; default: the model's own", metavar="NAME"
+    )
+    weights: WeightFormat = setting(WeightFormat.FP32, "how weights are stored")
+    kv_dtype: KVFormat | None = setting(
+        None, "how keys and values are stored; default: fp32 with fp32 weights, else fp16"
+    )
+    max_model_len: int | None = setting(
+        None, "context limit; default: the model's, capped to the KV pool", "tokens", "N"
+    )
+    seed: int = setting(0, "seeds requests that bring no seed, and tinygpt's random weights")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings:
+    """How much runs in one step."""
+
+    max_num_seqs: int = setting(64, "requests in one step", "requests", "N")
+    max_num_batched_tokens: int = setting(128, "tokens in one step", "tokens", "N")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVSettings:
+    """How large the KV store is."""
+
+    block_size: int = setting(16, "token slots of a block", "tokens", "N")
+    kv_memory: str = setting(
+        "512MB", "memory for the KV store (MB and MiB alike: 2^20)", "bytes", "SIZE"
+    )
+    num_kv_blocks: int | None = setting(
+        None, "blocks in the KV store; overrides --kv-memory", "blocks", "N"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """All that the engine process is told."""
+
+    model: ModelSettings = field(default_factory=ModelSettings)
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    kv: KVSettings = field(default_factory=KVSettings)
+    threads: int | None = setting(
+        None, "threads of the engine; default: the cores it may use", "threads", "N"
+    )
+    peak_bandwidth: float | None = setting(
+        None, "peak memory bandwidth; default: measured", "bytes/s", "X"
+    )
+    peak_flops: float | None = setting(
+        None, "peak arithmetic rate; default: measured", "FLOP/s", "X"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """The wire."""
+
+    host: str = setting("127.0.0.1", "address to listen on")
+    port: int = setting(8000, "port to listen on; 0 takes a free one")
+    api_key: str | None = setting(
+        None, "clients must send it as a bearer token; default: no key", metavar="K"
+    )
+    max_body: str = setting("8MB", "largest request body", "bytes", "SIZE")
+    max_queue: int = setting(
+        1024, "live requests beyond which new ones are refused with 429", "requests", "N"
+    )
+    drain_timeout: float = setting(
+        30.0, "time that live requests get after SIGTERM", "seconds", "S"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The whole tree; only `server/cli.py` sees it."""
+
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    http: HttpSettings = field(default_factory=HttpSettings)
+
+
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "k": 2**10,
+    "kb": 2**10,
+    "kib": 2**10,
+    "m": 2**20,
+    "mb": 2**20,
+    "mib": 2**20,
+    "g": 2**30,
+    "gb": 2**30,
+    "gib": 2**30,
+}
+
+
+def parse_bytes(text: str, name: str) -> int:
+    """Read "512MB" as bytes; decimal and binary spellings both mean powers of 1024.
+
+    Raises:
+        SettingsError: not a positive size; names the setting `name`.
+    """
+    digits = text.strip().rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ").strip()
+    unit = text.strip()[len(digits) :].strip().lower()
+    try:
+        size = int(float(digits) * _UNITS[unit])
+    except (ValueError, KeyError, OverflowError):
+        raise SettingsError(f"{name}: {text!r} is not a size such as 512MB or 2GB") from None
+    if size <= 0:
+        raise SettingsError(f"{name}: {text!r} must be above zero")
+    return size

@@ -1,0 +1,45 @@
+"""The values that pass between plan, execute and commit, inside the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from core.request import Request, RequestId
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """`length` tokens of one request, from token `start` on, run in one step.
+
+    `samples` says that the slice ends at the last known token, whose logits yield the next one.
+    """
+
+    request: Request
+    start: int
+    length: int
+    samples: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """Invariant: each request has at most one slice."""
+
+    slices: tuple[Slice, ...]
+    admitted: tuple[RequestId, ...] = ()
+    preempted: tuple[RequestId, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        return sum(piece.length for piece in self.slices)
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What one forward pass gave: a token for each sampling slice, or why that row has none."""
+
+    tokens: Mapping[RequestId, int]
+    failed: Mapping[RequestId, str] = field(default_factory=dict)
+    prepare_ns: int = 0
+    forward_ns: int = 0
+    sample_ns: int = 0

@@ -1,0 +1,196 @@
+"""What crosses the socket between the server and the engine: msgpack structs, and their framing.
+
+A frame is a 4-byte big-endian length and one msgpack message. Times are
+`time.monotonic_ns()`, which both processes share on one machine.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from core.formats import KVFormat, WeightFormat
+from core.machine import Peaks
+from core.model import ModelConfig, TensorRole
+from core.request import FinishReason, RequestId, SamplingParams
+
+# ── server → engine ───────────────────────────────────────────────────────────────────────────
+
+
+class Submit(msgspec.Struct, frozen=True, array_like=True, tag="submit"):
+    """Run one generation. Ends in exactly one `Ended` of that id.
+
+    `stop_token_ids` holds the end-of-sequence ids too, unless the caller ignores them.
+    """
+
+    id: RequestId
+    prompt_ids: tuple[int, ...]
+    max_tokens: int
+    sampling: SamplingParams
+    stop_token_ids: tuple[int, ...]
+
+
+class Finish(msgspec.Struct, frozen=True, array_like=True, tag="finish"):
+    """The server found the end itself (a stop string): keep `n_tokens` output tokens, end so."""
+
+    id: RequestId
+    n_tokens: int
+    reason: FinishReason
+
+
+class Abort(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
+    """Nobody wants the rest. Unknown and ended ids are ignored."""
+
+    id: RequestId
+
+
+class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
+    """Finish what is live, then exit."""
+
+
+ToEngine = Submit | Finish | Abort | Drain
+
+
+# ── engine → server ───────────────────────────────────────────────────────────────────────────
+
+
+class SliceRecord(msgspec.Struct, frozen=True, array_like=True):
+    """One request's part of a step."""
+
+    id: RequestId
+    start: int  # tokens of context already in the KV store (c)
+    length: int  # new tokens (n)
+    rows: int  # rows whose logits were needed (r)
+    cached: int  # tokens that its admission in this step took from the prefix index
+    recomputed: int  # of `length`, positions that had been computed before a preemption
+    blocks: int  # blocks held
+
+
+class SharedRun(msgspec.Struct, frozen=True, array_like=True):
+    """Context tokens whose blocks several slices of the step read: moved once, split evenly."""
+
+    readers: tuple[int, ...]  # indices into the step's slices, at least two
+    tokens: int
+
+
+class Segments(msgspec.Struct, frozen=True, array_like=True):
+    """Where the engine thread's time went, in ns; disjoint. `publish` is the previous record's."""
+
+    publish: int
+    receive: int
+    plan: int
+    prepare: int
+    forward: int
+    sample: int
+    commit: int
+
+
+class Ended(msgspec.Struct, frozen=True, array_like=True):
+    """The one terminal event of a request."""
+
+    id: RequestId
+    reason: FinishReason
+    message: str = ""  # why, where reason is FAILED
+
+
+class PoolState(msgspec.Struct, frozen=True, array_like=True):
+    """Gauges, true when the message was made."""
+
+    free_blocks: int
+    cached_blocks: int
+    referenced_blocks: int
+    running: int
+    waiting_kv: int  # the head of the queue found no blocks
+    waiting_slots: int  # `max_num_seqs` requests run already
+    waiting_budget: int  # the step's token budget was spent
+
+
+class StepReport(msgspec.Struct, frozen=True, array_like=True, tag="step"):
+    """What ran, on whose behalf, how long each segment took.
+
+    Invariant: start_ns is the end_ns of the previous record, or the moment an idle engine got work;
+        the segments sum to end_ns - start_ns but for the clock reads between them.
+    """
+
+    index: int
+    start_ns: int
+    end_ns: int
+    segments: Segments
+    slices: tuple[SliceRecord, ...]
+    shared: tuple[SharedRun, ...]
+    distinct_token_ids: int  # rows of the input embedding that were read
+    tokens: tuple[tuple[RequestId, int], ...]  # sampled, in slice order
+    ended: tuple[Ended, ...]
+    admitted: tuple[RequestId, ...]
+    preempted: tuple[RequestId, ...]
+    pool: PoolState
+
+
+class Idle(msgspec.Struct, frozen=True, array_like=True, tag="idle"):
+    """Nothing is live since `start_ns`, the end of the previous record's publishing.
+
+    `publish_ns` is what sending the previous record took: host time between its end and `start_ns`.
+    The next record's `start_ns` ends the idle span, and its `publish` segment is then 0.
+    """
+
+    start_ns: int
+    publish_ns: int
+    ended: tuple[Ended, ...]
+    pool: PoolState
+
+
+class Fault(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
+    """A step raised: our bug. Its requests are in `ended` as FAILED; the loop goes on."""
+
+    kind: str
+    message: str
+    start_ns: int
+    end_ns: int
+    ended: tuple[Ended, ...]
+    pool: PoolState
+
+
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
+    """The engine is loaded and warm; the clock of the time law starts at `ready_ns`."""
+
+    ready_ns: int
+    pid: int
+    model: ModelConfig
+    model_dir: str  # holds tokenizer.json and chat_template.jinja (absent where there is none)
+    weights: WeightFormat
+    kv_dtype: KVFormat
+    weight_bytes: dict[TensorRole, int]  # allocated
+    kv_bytes: int  # allocated
+    block_size: int
+    num_blocks: int
+    max_model_len: int  # prompt and output together: the one context limit
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    threads: int
+    peaks: Peaks
+    backend: str  # "torch", or a native kernel's name
+    isa: str
+
+
+FromEngine = Ready | StepReport | Idle | Fault
+
+
+# ── framing ───────────────────────────────────────────────────────────────────────────────────
+
+HEADER: Final = struct.Struct(">I")
+MAX_FRAME_BYTES: Final = (
+    256 * 1024 * 1024
+)  # a bound against a corrupt length, far above any message
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def frame(message: ToEngine | FromEngine) -> bytes:
+    body = _encode(message)
+    return HEADER.pack(len(body)) + body
+
+
+to_engine = msgspec.msgpack.Decoder(ToEngine)
+from_engine = msgspec.msgpack.Decoder(FromEngine)
