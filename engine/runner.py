@@ -1,4 +1,4 @@
-"""What the loop asks of whatever computes. The runner knows nothing of queues, the loop nothing of tensors."""
+"""What the loop asks of whatever computes. The runner knows no queues, the loop no tensors."""
 
 from __future__ import annotations
 
