@@ -15,8 +15,15 @@ from core.formats import KVFormat, WeightFormat
 from core.machine import Peaks
 from core.model import ModelConfig, TensorRole
 from core.request import FinishReason, RequestId, SamplingParams
+from core.settings import EngineSettings
 
 # ── server → engine ───────────────────────────────────────────────────────────────────────────
+
+
+class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
+    """The first message: what to load and how. Answered by `Ready`, or by a `Fault` and exit 2."""
+
+    settings: EngineSettings
 
 
 class Submit(msgspec.Struct, frozen=True, array_like=True, tag="submit"):
@@ -50,7 +57,7 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
     """Finish what is live, then exit."""
 
 
-ToEngine = Submit | Finish | Abort | Drain
+ToEngine = Start | Submit | Finish | Abort | Drain
 
 
 # ── engine → server ───────────────────────────────────────────────────────────────────────────
