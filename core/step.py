@@ -36,10 +36,12 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What one forward pass gave: a token for each sampling slice, or why that row has none."""
+    """What one forward pass gave: a token for each sampling slice, or why that row has none.
+
+    The rest of the time that `execute` took is preparation.
+    """
 
     tokens: Mapping[RequestId, int]
     failed: Mapping[RequestId, str] = field(default_factory=dict)
-    prepare_ns: int = 0
     forward_ns: int = 0
     sample_ns: int = 0

@@ -1,0 +1,186 @@
+"""The engine thread: receive, plan, execute, commit, report. It alone mutates requests and blocks.
+
+It knows no sockets and no tensors: messages come from an inbox and go to `publish`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from core.request import FinishReason, Request
+from core.step import StepPlan, StepResult
+from core.wire import (
+    Abort,
+    Drain,
+    Ended,
+    Fault,
+    Finish,
+    FromEngine,
+    Idle,
+    Segments,
+    SliceRecord,
+    StepReport,
+    Submit,
+    ToEngine,
+)
+from engine.runner import Runner
+from scheduler.record import distinct_token_ids, slice_records
+from scheduler.scheduler import Scheduler
+
+CLOSED: Final = None  # in the inbox: the server is gone
+
+
+class EngineLoop:
+    """Runs until the server drains it or goes away.
+
+    Invariant: records tile the time. Each step starts where the last record ended, or where an
+        idle engine got its next message; each submitted id is in exactly one `ended`.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        runner: Runner,
+        inbox: SimpleQueue[ToEngine | None],
+        publish: Callable[[FromEngine], None],
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._scheduler, self._runner = scheduler, runner
+        self._inbox, self._send, self._now_ns = inbox, publish, now_ns
+        self._ended: list[Ended] = []  # not yet reported
+        self._steps = 0
+        self._draining = self._closed = False
+        self._mark_ns = 0  # everything before it is in a record
+        self._publish_ns = 0  # since the mark: what sending the last record took
+
+    def run(self) -> None:
+        self._mark_ns = self._now_ns()
+        while not self._closed:
+            self._receive()
+            if self._scheduler.has_work:
+                self.step()
+            else:
+                self._idle()
+
+    def step(self) -> None:
+        """Decide, compute, apply, tell."""
+        received_ns = self._now_ns()
+        plan = self._scheduler.plan()
+        records = slice_records(plan)
+        planned_ns = self._now_ns()
+        result = self._execute(plan)
+        if result is not None:
+            executed_ns = self._now_ns()
+            self._ended += self._scheduler.commit(plan, result)
+            self._report(plan, records, result, (received_ns, planned_ns, executed_ns))
+
+    def _receive(self) -> None:
+        while not self._closed:
+            try:
+                self._handle(self._inbox.get_nowait())
+            except Empty:
+                return
+
+    def _handle(self, message: ToEngine | None) -> None:
+        match message:
+            case Submit():
+                self._submit(message)
+            case Finish(id, n_tokens, reason):
+                self._note(self._scheduler.finish(id, n_tokens, reason))
+            case Abort(id):
+                self._note(self._scheduler.abort(id))
+            case Drain():
+                self._draining = True
+            case _:
+                self._closed = True
+
+    def _submit(self, message: Submit) -> None:
+        request = Request(
+            id=message.id,
+            prompt_ids=message.prompt_ids,
+            max_tokens=message.max_tokens,
+            sampling=message.sampling,
+            stop_token_ids=frozenset(message.stop_token_ids),
+        )
+        if self._scheduler.fits(request):
+            self._scheduler.add(request)
+        else:  # the server checks the same limit; this guards the pool against another client
+            self._note(Ended(request.id, FinishReason.FAILED, "larger than the whole KV pool"))
+
+    def _note(self, ended: Ended | None) -> None:
+        if ended is not None:
+            self._ended.append(ended)
+
+    def _execute(self, plan: StepPlan) -> StepResult | None:
+        """Run the plan; a fault in it fails its requests and is reported, and the loop goes on."""
+        try:
+            return self._runner.execute(plan)
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            self._ended += self._scheduler.fail(plan, message)
+            start_ns, self._mark_ns = self._mark_ns, self._now_ns()
+            kind, pool = type(error).__name__, self._scheduler.pool_state()
+            self._publish(Fault(kind, message, start_ns, self._mark_ns, self._take_ended(), pool))
+            return None
+
+    def _report(
+        self,
+        plan: StepPlan,
+        records: tuple[SliceRecord, ...],
+        result: StepResult,
+        times: tuple[int, int, int],
+    ) -> None:
+        received_ns, planned_ns, executed_ns = times
+        start_ns, end_ns = self._mark_ns, self._now_ns()
+        segments = Segments(
+            publish=self._publish_ns,
+            receive=received_ns - start_ns - self._publish_ns,
+            plan=planned_ns - received_ns,
+            prepare=executed_ns - planned_ns - result.forward_ns - result.sample_ns,
+            forward=result.forward_ns,
+            sample=result.sample_ns,
+            commit=end_ns - executed_ns,
+        )
+        self._mark_ns = end_ns
+        self._steps += 1
+        self._publish(
+            StepReport(
+                index=self._steps,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                segments=segments,
+                slices=records,
+                shared=(),
+                distinct_token_ids=distinct_token_ids(plan),
+                tokens=tuple(result.tokens.items()),
+                ended=self._take_ended(),
+                admitted=plan.admitted,
+                preempted=plan.preempted,
+                pool=self._scheduler.pool_state(),
+            )
+        )
+
+    def _idle(self) -> None:
+        """Say that nothing is live, then wait for a message; the wait ends the idle span.
+
+        A drained loop ends here instead.
+        """
+        self._mark_ns += self._publish_ns
+        pool, publish_ns = self._scheduler.pool_state(), self._publish_ns
+        self._publish(Idle(self._mark_ns, publish_ns, self._take_ended(), pool))
+        self._closed |= self._draining
+        while not (self._closed or self._draining or self._scheduler.has_work or self._ended):
+            self._handle(self._inbox.get())
+        self._mark_ns, self._publish_ns = self._now_ns(), 0
+
+    def _take_ended(self) -> tuple[Ended, ...]:
+        ended, self._ended = tuple(self._ended), []
+        return ended
+
+    def _publish(self, message: FromEngine) -> None:
+        """Send; all the time since the mark is booked as `publish` in the next record."""
+        self._send(message)
+        self._publish_ns = self._now_ns() - self._mark_ns
