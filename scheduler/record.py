@@ -1,0 +1,28 @@
+"""What a plan is about to do, as records that cross the socket. It decides nothing."""
+
+from __future__ import annotations
+
+from core.step import Slice, StepPlan
+from core.wire import SliceRecord
+
+
+def slice_records(plan: StepPlan) -> tuple[SliceRecord, ...]:
+    """Describe each slice, in plan order.
+
+    Invariant: called before `commit`, which moves the counters that are read here and gives the
+        blocks of the finished back.
+    """
+    return tuple(_record(piece) for piece in plan.slices)
+
+
+def _record(piece: Slice) -> SliceRecord:
+    request = piece.request
+    return SliceRecord(
+        id=request.id,
+        start=piece.start,
+        length=piece.length,
+        rows=int(piece.samples),
+        cached=0,  # there is no prefix index to take tokens from
+        recomputed=min(max(request.highest_computed_tokens - piece.start, 0), piece.length),
+        blocks=len(request.block_table),
+    )

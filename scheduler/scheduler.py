@@ -1,0 +1,253 @@
+"""Who runs in the next step, and with how many tokens. No tensors, clocks or sockets live here.
+
+There is no prefill mode and no decode mode: a request's pending tokens decide its slice.
+Running requests are kept in the order of their arrival, and all of them came before all who wait.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core.request import FinishReason, Phase, Request, RequestId
+from core.settings import SchedulerSettings
+from core.step import Slice, StepPlan, StepResult
+from core.wire import Ended, PoolState
+from kvcache.pool import BlockPool
+from scheduler.waiting import Obstacle, WaitingQueue
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making; `budget` is the tokens that it may still schedule."""
+
+    budget: int
+    slices: list[Slice] = field(default_factory=list)
+    admitted: list[RequestId] = field(default_factory=list)
+    preempted: list[RequestId] = field(default_factory=list)
+    pressed: bool = False  # a running request found no block
+
+    def schedule(self, request: Request) -> None:
+        """Append as much of `request` as the budget holds."""
+        length = min(request.pending_tokens, self.budget)
+        samples = length == request.pending_tokens and request.max_tokens > 0
+        self.slices.append(Slice(request, request.computed_tokens, length, samples))
+        self.budget -= length
+
+    def plan(self) -> StepPlan:
+        return StepPlan(tuple(self.slices), tuple(self.admitted), tuple(self.preempted))
+
+
+class Scheduler:
+    """The one writer of requests, queues and blocks.
+
+    Invariant: a request that was admitted gains a token, or ends, before it can be preempted; the
+        oldest running request always finds its blocks. So there is always progress.
+    """
+
+    def __init__(self, pool: BlockPool, limits: SchedulerSettings) -> None:
+        assert limits.max_num_seqs > 0, "a step needs a request"
+        assert limits.max_num_batched_tokens > 0, "a step needs a token"
+        self._pool, self._limits = pool, limits
+        self._running: dict[RequestId, Request] = {}
+        self._waiting = WaitingQueue()
+        self._obstacle = Obstacle.BUDGET
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._running or self._waiting)
+
+    def fits(self, request: Request) -> bool:
+        """Whether it could run to its end alone in an empty pool."""
+        return request.worst_case_tokens <= self._pool.capacity_tokens
+
+    def add(self, request: Request) -> None:
+        """Queue a request.
+
+        Raises:
+            AssertionError: it is live already, has no prompt or does not fit; callers ask first.
+        """
+        assert self._find(request.id) is None, f"{request.id} is live already"
+        assert request.prompt_ids, f"{request.id} has nothing to compute"
+        assert self.fits(request), f"{request.id} could not finish alone in the pool"
+        self._waiting.push(request)
+
+    # ── plan ──────────────────────────────────────────────────────────────────────────────────
+
+    def plan(self) -> StepPlan:
+        """Choose the next step's work: those who run first, then admissions if no block was short.
+
+        Mutates: blocks, phases and queues; no counter but those of the preempted.
+        Cost: O(running + admitted + blocks touched).
+        """
+        draft = _Draft(self._limits.max_num_batched_tokens)
+        self._continue_running(draft)
+        self._obstacle = Obstacle.KV if draft.pressed else self._admit_waiting(draft)
+        return draft.plan()
+
+    def _continue_running(self, draft: _Draft) -> None:
+        """Schedule the running, oldest first, until the budget is spent or blocks are short."""
+        for request in tuple(self._running.values()):
+            if request.phase is Phase.QUEUED or draft.budget == 0:  # preempted just now, or spent
+                return
+            if not self._make_room(request, draft):
+                return
+            draft.schedule(request)
+
+    def _make_room(self, request: Request, draft: _Draft) -> bool:
+        """Find blocks for the next slice, at the cost of whoever was admitted last.
+
+        Returns:
+            False when `request` is itself the last. It sits this step out and keeps its blocks:
+            nobody needs them yet, so to preempt it would only throw its work away.
+        """
+        while not self._pool.grow(request, min(request.pending_tokens, draft.budget)):
+            draft.pressed = True
+            newest = self._running[next(reversed(self._running))]
+            if newest is request:
+                return False
+            self._preempt(newest)
+            draft.preempted.append(newest.id)
+        return True
+
+    def _preempt(self, request: Request) -> None:
+        """Give its blocks back and queue it first: it will compute its known tokens again."""
+        self._pool.release(request)
+        request.discarded_tokens += request.computed_tokens
+        request.computed_tokens = 0
+        request.preemptions += 1
+        del self._running[request.id]
+        self._waiting.push_front(request)
+        request.enter(Phase.QUEUED)
+
+    def _admit_waiting(self, draft: _Draft) -> Obstacle:
+        """Admit from the head of the queue, in order, until something stands in the way."""
+        while self._waiting:
+            if len(self._running) == self._limits.max_num_seqs:
+                return Obstacle.SLOTS
+            if draft.budget == 0:
+                return Obstacle.BUDGET
+            request = self._waiting.head
+            if not self._pool.grow(request, request.pending_tokens, self._spare(request, draft)):
+                return Obstacle.KV
+            self._waiting.remove(request)
+            self._running[request.id] = request
+            request.enter(Phase.PREFILL)
+            draft.admitted.append(request.id)
+            draft.schedule(request)
+        return Obstacle.BUDGET
+
+    def _spare(self, request: Request, draft: _Draft) -> int:
+        """Count the blocks that those who run may still take before `request` has its next token.
+
+        With these left free, and blocks for all its known tokens in hand, nobody has to preempt it
+        before it gained something. Everybody before it is in decode when there is budget left for
+        it, so each takes one token a step, and the rest of each step's budget is its own.
+        """
+        others = len(self._running)
+        after_this_step = max(request.pending_tokens - draft.budget, 0)
+        steps = -(-after_this_step // (self._limits.max_num_batched_tokens - others))
+        return others * self._pool.blocks_for(steps)
+
+    # ── commit ────────────────────────────────────────────────────────────────────────────────
+
+    def commit(self, plan: StepPlan, result: StepResult) -> tuple[Ended, ...]:
+        """Apply what the step computed; requests that ended while it ran stay as they ended.
+
+        Returns:
+            The end of each request that ended here, in plan order.
+        Raises:
+            AssertionError: a row is missing from the result; nothing changed, `fail` the plan.
+        """
+        outcomes = result.tokens.keys() | result.failed.keys()
+        missing = [p.request.id for p in plan.slices if p.samples and p.request.id not in outcomes]
+        assert not missing, f"rows without an outcome: {missing}"
+        ends = [self._apply(piece, result) for piece in plan.slices]
+        return tuple(end for end in ends if end is not None)
+
+    def _apply(self, piece: Slice, result: StepResult) -> Ended | None:
+        request = piece.request
+        request.computed_tokens += piece.length
+        request.highest_computed_tokens = max(
+            request.highest_computed_tokens, request.computed_tokens
+        )
+        if request.phase is Phase.FINISHED:  # aborted or finished while the step was in flight
+            return None
+        if request.id in result.failed:
+            return self._end(request, FinishReason.FAILED, result.failed[request.id])
+        if piece.samples:
+            request.output_ids.append(result.tokens[request.id])
+        elif request.pending_tokens:  # a part of its prompt: the rest follows
+            return None
+        if reason := _finish_reason(request):
+            return self._end(request, reason)
+        if request.phase is Phase.PREFILL:
+            request.enter(Phase.DECODE)
+        return None
+
+    def fail(self, plan: StepPlan, message: str) -> tuple[Ended, ...]:
+        """End every request of a step that raised: what it left in their blocks is not known."""
+        return tuple(
+            self._end(piece.request, FinishReason.FAILED, message)
+            for piece in plan.slices
+            if piece.request.phase is not Phase.FINISHED
+        )
+
+    # ── the ends that others decide ───────────────────────────────────────────────────────────
+
+    def abort(self, id: RequestId) -> Ended | None:
+        """Drop a request that nobody wants any more; an unknown or ended id is no news.
+
+        Mutates: its blocks are free at once. A step in flight may still write to them; the next
+            plan, which could hand them on, comes after it.
+        """
+        request = self._find(id)
+        return self._end(request, FinishReason.ABORTED) if request else None
+
+    def finish(self, id: RequestId, n_tokens: int, reason: FinishReason) -> Ended | None:
+        """End a request whose end the server found: its first `n_tokens` output tokens stand."""
+        request = self._find(id)
+        if request is None:
+            return None
+        del request.output_ids[n_tokens:]
+        return self._end(request, reason)
+
+    def _find(self, id: RequestId) -> Request | None:
+        return self._running.get(id) or self._waiting.get(id)
+
+    def _end(self, request: Request, reason: FinishReason, message: str = "") -> Ended:
+        if request.phase is Phase.QUEUED:
+            self._waiting.remove(request)
+        else:
+            del self._running[request.id]
+            self._pool.release(request)
+        request.finish_reason = reason
+        request.enter(Phase.FINISHED)
+        return Ended(request.id, reason, message)
+
+    # ── gauges ────────────────────────────────────────────────────────────────────────────────
+
+    def pool_state(self) -> PoolState:
+        """Read the gauges, with the obstacle that the last plan met.
+
+        Cost: O(1): nothing is scanned.
+        """
+        waiting = dict.fromkeys(Obstacle, 0)
+        waiting[self._obstacle] = len(self._waiting)
+        return PoolState(
+            free_blocks=self._pool.free_blocks,
+            cached_blocks=self._pool.cached_blocks,
+            referenced_blocks=self._pool.referenced_blocks,
+            running=len(self._running),
+            waiting_kv=waiting[Obstacle.KV],
+            waiting_slots=waiting[Obstacle.SLOTS],
+            waiting_budget=waiting[Obstacle.BUDGET],
+        )
+
+
+def _finish_reason(request: Request) -> FinishReason | None:
+    """Tell whether its latest token ended it; a stop token counts even as the last one allowed."""
+    if request.output_ids and request.output_ids[-1] in request.stop_token_ids:
+        return FinishReason.STOP
+    if len(request.output_ids) >= request.max_tokens:
+        return FinishReason.LENGTH
+    return None
