@@ -95,11 +95,28 @@ class HttpSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    """What is counted, priced and shown."""
+
+    price_per_hour: float | None = setting(
+        None, "price of this machine; default: nothing is priced", "USD/h", "X"
+    )
+    slo: str | None = setting(
+        None, "objectives to count requests against, e.g. ttft=500ms,itl=50ms", metavar="SLO"
+    )
+    metric_aliases: str | None = setting(
+        None, "also export under another server's names: vllm", metavar="vllm"
+    )
+    response_cost: bool = setting(True, "put a cost object into responses")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The whole tree; only `server/cli.py` sees it."""
 
     engine: EngineSettings = field(default_factory=EngineSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
 
 
 _UNITS = {
