@@ -26,3 +26,17 @@ def _record(piece: Slice) -> SliceRecord:
         recomputed=min(max(request.highest_computed_tokens - piece.start, 0), piece.length),
         blocks=len(request.block_table),
     )
+
+
+def distinct_token_ids(plan: StepPlan) -> int:
+    """Count the rows of the input embedding that the step reads.
+
+    Cost: O(tokens of the step).
+    """
+    return len(
+        {
+            piece.request.token_at(position)
+            for piece in plan.slices
+            for position in range(piece.start, piece.start + piece.length)
+        }
+    )

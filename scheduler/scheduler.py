@@ -6,35 +6,13 @@ Running requests are kept in the order of their arrival, and all of them came be
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from core.request import FinishReason, Phase, Request, RequestId
 from core.settings import SchedulerSettings
 from core.step import Slice, StepPlan, StepResult
 from core.wire import Ended, PoolState
 from kvcache.pool import BlockPool
+from scheduler.draft import Draft
 from scheduler.waiting import Obstacle, WaitingQueue
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A plan in the making; `budget` is the tokens that it may still schedule."""
-
-    budget: int
-    slices: list[Slice] = field(default_factory=list)
-    admitted: list[RequestId] = field(default_factory=list)
-    preempted: list[RequestId] = field(default_factory=list)
-    pressed: bool = False  # a running request found no block
-
-    def schedule(self, request: Request) -> None:
-        """Append as much of `request` as the budget holds."""
-        length = min(request.pending_tokens, self.budget)
-        samples = length == request.pending_tokens and request.max_tokens > 0
-        self.slices.append(Slice(request, request.computed_tokens, length, samples))
-        self.budget -= length
-
-    def plan(self) -> StepPlan:
-        return StepPlan(tuple(self.slices), tuple(self.admitted), tuple(self.preempted))
 
 
 class Scheduler:
@@ -79,12 +57,12 @@ class Scheduler:
         Mutates: blocks, phases and queues; no counter but those of the preempted.
         Cost: O(running + admitted + blocks touched).
         """
-        draft = _Draft(self._limits.max_num_batched_tokens)
+        draft = Draft(self._limits.max_num_batched_tokens)
         self._continue_running(draft)
         self._obstacle = Obstacle.KV if draft.pressed else self._admit_waiting(draft)
         return draft.plan()
 
-    def _continue_running(self, draft: _Draft) -> None:
+    def _continue_running(self, draft: Draft) -> None:
         """Schedule the running, oldest first, until the budget is spent or blocks are short."""
         for request in tuple(self._running.values()):
             if request.phase is Phase.QUEUED or draft.budget == 0:  # preempted just now, or spent
@@ -93,7 +71,7 @@ class Scheduler:
                 return
             draft.schedule(request)
 
-    def _make_room(self, request: Request, draft: _Draft) -> bool:
+    def _make_room(self, request: Request, draft: Draft) -> bool:
         """Find blocks for the next slice, at the cost of whoever was admitted last.
 
         Returns:
@@ -119,7 +97,7 @@ class Scheduler:
         self._waiting.push_front(request)
         request.enter(Phase.QUEUED)
 
-    def _admit_waiting(self, draft: _Draft) -> Obstacle:
+    def _admit_waiting(self, draft: Draft) -> Obstacle:
         """Admit from the head of the queue, in order, until something stands in the way."""
         while self._waiting:
             if len(self._running) == self._limits.max_num_seqs:
@@ -136,7 +114,7 @@ class Scheduler:
             draft.schedule(request)
         return Obstacle.BUDGET
 
-    def _spare(self, request: Request, draft: _Draft) -> int:
+    def _spare(self, request: Request, draft: Draft) -> int:
         """Count the blocks that those who run may still take before `request` has its next token.
 
         With these left free, and blocks for all its known tokens in hand, nobody has to preempt it
