@@ -1,0 +1,136 @@
+"""The command line: `floorline serve`, `calibrate`, `models`. It decides nothing.
+
+Imports of the server's heavier parts wait until a command needs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from core.errors import SettingsError
+from core.settings import Settings
+from server.options import OPTIONS, Option, resolve
+
+USAGE_ERROR: Final = 2
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE_ERROR, f"{self.prog}: error: {message}\n")
+
+
+def version() -> str:
+    return importlib.metadata.version("floorline")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit status: 0, 2 for what the caller got wrong, 1 for us."""
+    parsed = build_parser().parse_args(arguments)
+    try:
+        return int(parsed.command(parsed))
+    except SettingsError as error:
+        print(f"floorline: error: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        return 130
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="floorline", description="An LLM server that knows its own arithmetic.")
+    parser.add_argument("--version", action="version", version=f"floorline {version()}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    serve = commands.add_parser(
+        "serve",
+        help="serve a model over an OpenAI-compatible API",
+        epilog="Every flag is also a variable (--max-num-seqs: FLOORLINE_MAX_NUM_SEQS) and a key "
+        "of the --config file (max-num-seqs = 64). A flag wins over a variable, and a variable "
+        "over the file.",
+    )
+    serve.add_argument("--config", metavar="FILE", help="TOML file with settings")
+    _add_options(serve, OPTIONS)
+    serve.set_defaults(command=_serve)
+    calibrate = commands.add_parser("calibrate", help="measure this machine's peaks again")
+    calibrate.set_defaults(command=_calibrate)
+    models = commands.add_parser("models", help="list presets, and the models that are prepared")
+    models.set_defaults(command=_models)
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in options:
+        group = groups.setdefault(option.group, parser.add_argument_group(option.group))
+        if option.kind is bool:
+            group.add_argument(
+                option.flag, action=argparse.BooleanOptionalAction, help=_help(option)
+            )
+        else:
+            group.add_argument(option.flag, metavar=_metavar(option), help=_help(option))
+
+
+def _help(option: Option) -> str:
+    shown = f"{option.default:g}" if isinstance(option.default, float) else option.default
+    notes = [option.unit] if option.unit else []
+    notes += [f"default: {shown}"] if option.default is not None else []
+    text = f"{option.help} ({'; '.join(notes)})" if notes else option.help
+    return text.replace("%", "%%")
+
+
+def _metavar(option: Option) -> str:
+    if option.metavar:
+        return option.metavar
+    members = getattr(option.kind, "__members__", None)
+    if members:
+        return "|".join(members[name].value for name in members)
+    return option.name.upper()
+
+
+def read_settings(
+    parsed: argparse.Namespace, environment: Mapping[str, str] = os.environ
+) -> Settings:
+    """Resolve flags, variables and the file named by --config.
+
+    Raises:
+        SettingsError: names what cannot be used.
+    """
+    given = {option.name: getattr(parsed, option.name) for option in OPTIONS}
+    flags = {name: str(value) for name, value in given.items() if value is not None}
+    return resolve(flags, environment, _read_file(parsed.config))
+
+
+def _read_file(path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"--config: cannot read {path}: {error}") from None
+
+
+def _serve(parsed: argparse.Namespace) -> int:
+    settings = read_settings(parsed)
+    from server.serve import run
+
+    return run(settings)
+
+
+def _calibrate(_: argparse.Namespace) -> int:
+    return subprocess.run([sys.executable, "-m", "engine", "--calibrate"], check=False).returncode
+
+
+def _models(_: argparse.Namespace) -> int:
+    return subprocess.run([sys.executable, "-m", "engine", "--models"], check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

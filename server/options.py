@@ -1,0 +1,165 @@
+"""Options from settings: every dataclass field is a flag, a variable and a key of a TOML file.
+
+Nothing is read from the process here; `resolve` is one pure function over what was read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from core.errors import SettingsError
+from core.settings import Settings, parse_bytes
+
+ENV_PREFIX: Final = "FLOORLINE_"
+MAX_PORT: Final = 65535
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One setting. `path` leads to it from the root of the tree; `group` titles its dataclass."""
+
+    path: tuple[str, ...]
+    kind: type
+    default: Any
+    help: str
+    unit: str
+    metavar: str
+    group: str
+
+    @property
+    def name(self) -> str:
+        return self.path[-1]
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return ENV_PREFIX + self.name.upper()
+
+
+def options_of(tree: type, path: tuple[str, ...] = ()) -> Iterator[Option]:
+    """Walk a settings dataclass; a field whose type is a dataclass is a group of its own."""
+    hints = typing.get_type_hints(tree)
+    group = (tree.__doc__ or "").strip().rstrip(".")
+    for field in dataclasses.fields(tree):
+        kind = _unwrap(hints[field.name])
+        if dataclasses.is_dataclass(kind):
+            yield from options_of(kind, (*path, field.name))
+            continue
+        yield Option(
+            path=(*path, field.name),
+            kind=kind,
+            default=field.default,
+            group=group,
+            help=field.metadata["help"],
+            unit=field.metadata["unit"],
+            metavar=field.metadata["metavar"],
+        )
+
+
+def _unwrap(hint: Any) -> type:
+    """Take X from `X | None`: an absent option is how None is said."""
+    if isinstance(hint, types.UnionType):
+        (hint,) = [part for part in typing.get_args(hint) if part is not type(None)]
+    return typing.cast(type, hint)
+
+
+OPTIONS: Final = tuple(options_of(Settings))
+
+
+def resolve(
+    flags: Mapping[str, str], environment: Mapping[str, str], file: Mapping[str, Any]
+) -> Settings:
+    """Build the settings: a flag wins over a variable, that over the file, that over the default.
+
+    `flags` is keyed by option name; `file` by name too, with dashes or underscores.
+
+    Raises:
+        SettingsError: names the flag, variable or key, and what it takes.
+    """
+    keys = {key.replace("-", "_"): value for key, value in file.items()}
+    _refuse_unknown(keys, {option.name for option in OPTIONS})
+    values: dict[tuple[str, ...], Any] = {}
+    for option in OPTIONS:
+        if option.name in flags:
+            values[option.path] = parse(option, flags[option.name], option.flag)
+        elif option.variable in environment:
+            values[option.path] = parse(option, environment[option.variable], option.variable)
+        elif option.name in keys:
+            text = _text(keys[option.name], option.name)
+            values[option.path] = parse(option, text, f"config key {option.name}")
+    return typing.cast(Settings, _build(Settings, values))
+
+
+def parse(option: Option, text: str, source: str) -> Any:
+    """Read one value.
+
+    Raises:
+        SettingsError: it is of another kind or out of range; names `source`.
+    """
+    try:
+        value = _convert(option.kind, text)
+    except ValueError:
+        raise SettingsError(f"{source}: {text!r} is not {_words(option.kind)}") from None
+    if option.unit and isinstance(value, int | float) and not value > 0:
+        raise SettingsError(f"{source}: {text!r} must be above zero")
+    if option.name == "port" and not 0 <= value <= MAX_PORT:
+        raise SettingsError(f"{source}: {text!r} must be between 0 and {MAX_PORT}")
+    if option.metavar == "SIZE":
+        parse_bytes(value, source)
+    return value
+
+
+_BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def _convert(kind: type, text: str) -> Any:
+    if kind is bool:
+        if text.lower() not in _BOOLEANS:
+            raise ValueError
+        return _BOOLEANS[text.lower()]
+    value = kind(text)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _words(kind: type) -> str:
+    if issubclass(kind, StrEnum):
+        return "one of " + ", ".join(kind)
+    return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "a text")
+
+
+def _text(value: Any, name: str) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise SettingsError(f"config key {name}: must be a text, a number, true or false")
+
+
+def _refuse_unknown(keys: Iterable[str], known: set[str]) -> None:
+    unknown = sorted(set(keys) - known)
+    if unknown:
+        raise SettingsError(f"unknown config key: {', '.join(unknown)}")
+
+
+def _build(tree: type, values: Mapping[tuple[str, ...], Any], path: tuple[str, ...] = ()) -> Any:
+    hints = typing.get_type_hints(tree)
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(tree):
+        here = (*path, field.name)
+        if dataclasses.is_dataclass(hints[field.name]):
+            given[field.name] = _build(typing.cast(type, hints[field.name]), values, here)
+        elif here in values:
+            given[field.name] = values[here]
+    return tree(**given)
