@@ -1,0 +1,138 @@
+"""The scheduler and the pool in small worlds: any order of moves, everything checked after each.
+
+FLOORLINE_INVARIANTS chooses how long: `quick` (for mutants), `suite` (the default, the same moves
+every time) or `soak` (random, about two million moves).
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from core.request import BlockId, Request, RequestId
+from tests.invariants.world import Sizes, World
+
+LENGTHS = {  # worlds, moves in each
+    "quick": (200, 30),
+    "suite": (1_000, 40),
+    "soak": (30_000, 70),
+}
+PROFILE = os.environ.get("FLOORLINE_INVARIANTS", "suite")
+
+sizes = st.builds(
+    Sizes,
+    blocks=st.integers(3, 24),
+    block_size=st.sampled_from((1, 1, 2, 4)),
+    seqs=st.integers(1, 8),
+    budget=st.integers(1, 16),
+    vocab_size=st.integers(2, 3),
+)
+anybody = st.integers(0, 99)  # who of those that ever were, newest first
+somebodies = st.lists(anybody, max_size=3)
+arrivals = st.tuples(
+    st.lists(st.integers(0, 2), min_size=1, max_size=8).map(tuple),  # the prompt
+    st.integers(0, 16),  # max_tokens
+    st.sampled_from((frozenset(), frozenset(), frozenset(), frozenset({1, 2}))),  # stop ids
+)
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    world: World
+
+    @initialize(sizes=sizes)
+    def begin(self, sizes: Sizes) -> None:
+        self.world = World(sizes)
+
+    @rule(crowd=st.lists(arrivals, min_size=1, max_size=6))
+    def add(self, crowd: list[tuple[tuple[int, ...], int, frozenset[int]]]) -> None:
+        for prompt, max_tokens, stop in crowd:
+            self.world.add(prompt, max_tokens, stop)
+
+    @rule(times=st.integers(1, 12))
+    def step(self, times: int) -> None:
+        for _ in range(times):
+            self.world.commit(self.world.plan())
+            self.world.check()
+
+    @rule(who=somebodies)
+    def step_with_failed_rows(self, who: list[int]) -> None:
+        plan = self.world.plan()
+        ids = [piece.request.id for piece in plan.slices if piece.samples]
+        self.world.commit(plan, frozenset(ids[each % len(ids)] for each in who if ids))
+
+    @rule(loses_a_row=st.booleans())
+    def step_that_fails(self, loses_a_row: bool) -> None:
+        plan = self.world.plan()
+        if loses_a_row:
+            self.world.lose_a_row(plan)
+        else:
+            self.world.fault(plan)
+
+    @precondition(lambda self: self.world.requests)
+    @rule(aborts=somebodies, finishes=somebodies, n_tokens=st.integers(0, 4), raises=st.booleans())
+    def step_that_is_interrupted(
+        self, aborts: list[int], finishes: list[int], n_tokens: int, raises: bool
+    ) -> None:
+        plan = self.world.plan()
+        for who in finishes:
+            self.world.finish(self._id(who), n_tokens)
+        for who in aborts:
+            self.world.abort(self._id(who))
+        if raises:
+            self.world.fault(plan)
+        else:
+            self.world.commit(plan)
+
+    @precondition(lambda self: self.world.requests)
+    @rule(who=anybody)
+    def abort_twice(self, who: int) -> None:
+        self.world.abort(self._id(who))
+        self.world.abort(self._id(who))
+
+    @rule(id=st.sampled_from(("", "r", "r00", "probe")))
+    def abort_an_unknown_id(self, id: str) -> None:
+        self.world.abort(RequestId(id))
+
+    @precondition(lambda self: self.world.requests)
+    @rule(who=anybody, n_tokens=st.integers(0, 9))
+    def finish(self, who: int, n_tokens: int) -> None:
+        self.world.finish(self._id(who), n_tokens)
+
+    @rule(block=st.integers(-2, 25))
+    def release_a_block_that_is_not_held(self, block: int) -> None:
+        pool = self.world.pool
+        held = {each for request in self.world.live() for each in request.block_table}
+        if block not in held:
+            thief = Request(id=RequestId("thief"), prompt_ids=(0,), max_tokens=1)
+            thief.block_table.append(BlockId(block))
+            with pytest.raises(AssertionError):  # B5
+                pool.release(thief)
+            assert thief.block_table == [block]
+
+    @invariant()
+    def everything_holds(self) -> None:
+        self.world.check()
+
+    def teardown(self) -> None:
+        self.world.drain()
+
+    def _id(self, who: int) -> RequestId:
+        ids = list(self.world.requests)
+        return ids[-1 - who % len(ids)]
+
+
+WORLDS, MOVES = LENGTHS[PROFILE]
+TestScheduler = SchedulerMachine.TestCase
+TestScheduler.settings = settings(
+    max_examples=WORLDS,
+    stateful_step_count=MOVES,
+    deadline=None,
+    derandomize=PROFILE != "soak",
+    suppress_health_check=list(HealthCheck),
+)
+if PROFILE == "soak":
+    TestScheduler.pytestmark = [pytest.mark.timeout(0)]
