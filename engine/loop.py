@@ -59,11 +59,11 @@ class EngineLoop:
     def run(self) -> None:
         self._mark_ns = self._now_ns()
         while not self._closed:
-            self._receive()
             if self._scheduler.has_work:
                 self.step()
             else:
                 self._idle()
+            self._receive()
 
     def step(self) -> None:
         """Decide, compute, apply, tell."""

@@ -89,29 +89,24 @@ def test_a_request_runs_to_its_length_and_the_drained_loop_ends() -> None:
 
 def test_records_tile_the_time_and_segments_fill_each_record() -> None:
     harness = Harness()
-    work = iter([submit("b"), None])
+    work = iter([submit("a"), submit("b"), Drain()])
 
     def feed(message: FromEngine) -> None:
-        if isinstance(message, Idle) and (more := next(work)):
+        if isinstance(message, Idle) and (more := next(work, None)):
             harness.inbox.put(more)
-            harness.inbox.put(Drain())
 
     harness.react = feed
-    harness.inbox.put(submit("a"))
     harness.loop.run()
-    end_ns, idle = 0, False
+    end_ns = None  # of the record before, None after an idle span
     for message in harness.sent:
         if isinstance(message, StepReport):
-            if not idle and end_ns:
-                assert message.start_ns == end_ns
-            assert sum(msgspec.structs.astuple(message.segments)) == (
-                message.end_ns - message.start_ns
-            )
-            end_ns, idle = message.end_ns, False
+            assert end_ns in (None, message.start_ns)
+            end_ns = message.end_ns
+            assert sum(msgspec.structs.astuple(message.segments)) == end_ns - message.start_ns
         if isinstance(message, Idle):
-            assert message.start_ns == end_ns + message.publish_ns
-            idle = True
-    assert len([m for m in harness.sent if isinstance(m, Idle)]) == 2
+            assert end_ns is None or message.start_ns == end_ns + message.publish_ns
+            end_ns = None
+    assert len([m for m in harness.sent if isinstance(m, StepReport)]) == 4
 
 
 def test_a_step_that_raises_fails_its_requests_and_the_loop_goes_on() -> None:
@@ -173,7 +168,7 @@ def test_the_loop_ends_when_the_server_goes_away_with_work_left() -> None:
     harness.react = feed
     harness.inbox.put(submit("a", max_tokens=50))
     harness.loop.run()
-    assert len(harness.sent) == 2
+    assert [type(message) for message in harness.sent] == [Idle, StepReport, StepReport]
 
 
 @pytest.mark.parametrize("requests", [1, 5])
