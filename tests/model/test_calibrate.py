@@ -1,0 +1,122 @@
+"""Peaks come from a flag, from the cache file or from a measurement, and only ever rise."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from core.errors import SettingsError
+from core.machine import PeakSource
+from core.settings import EngineSettings
+from engine import calibrate
+from engine.calibrate import Rates, cached_rates, measure, resolve_peaks
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FLOORLINE_CACHE", str(tmp_path))
+    return tmp_path / "peaks.json"
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What one measurement with one thread writes."""
+    folder = tmp_path_factory.mktemp("once")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLOORLINE_CACHE", str(folder))
+        measure(1)
+    return (folder / "peaks.json").read_text()
+
+
+def with_rates(measured: str, rates: dict[str, object]) -> str:
+    return json.dumps(dict.fromkeys(json.loads(measured), rates))
+
+
+def test_a_measurement_is_kept_and_used_again(cache: Path, measured: str) -> None:
+    cache.write_text(measured)
+    (entry,) = json.loads(measured).values()
+    peaks = resolve_peaks(EngineSettings(), 1)
+    assert peaks.dram is not None
+    assert peaks.flops is not None
+    assert peaks.cache is not None
+    assert entry == {
+        "dram": peaks.dram.per_s,
+        "cache": peaks.cache.per_s,
+        "flops": peaks.flops.per_s,
+    }
+    assert peaks.dram.source is PeakSource.MEASURED
+    assert peaks.cache_bytes == calibrate.last_level_cache_bytes()
+    assert cache.read_text() == measured
+
+
+def test_a_kept_peak_is_never_lowered(cache: Path, measured: str) -> None:
+    cache.write_text(with_rates(measured, {"dram": 1e15, "cache": 1.0, "flops": 1e18}))
+    rates = measure(1)
+    assert (rates.dram, rates.flops) == (1e15, 1e18)
+    assert rates.cache > 1.0
+    assert list(json.loads(cache.read_text()).values()) == [
+        {"dram": 1e15, "cache": rates.cache, "flops": 1e18}
+    ]
+
+
+def test_other_threads_are_measured_beside_what_is_there(cache: Path, measured: str) -> None:
+    cache.write_text(measured)
+    assert cached_rates(2) is None
+    resolve_peaks(EngineSettings(), 2)
+    assert cached_rates(2) is not None
+    assert len(json.loads(cache.read_text())) == 2
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"other": 1}'])
+def test_a_broken_cache_file_holds_nothing(cache: Path, content: str) -> None:
+    cache.write_text(content)
+    assert cached_rates(1) is None
+
+
+@pytest.mark.parametrize("rate", [0, -1.0, "fast", None, math.nan])
+def test_an_entry_that_is_no_rate_is_not_used(cache: Path, measured: str, rate: object) -> None:
+    cache.write_text(with_rates(measured, {"dram": rate, "cache": 1e9, "flops": 1e9}))
+    assert cached_rates(1) is None
+
+
+def test_a_broken_cache_file_is_measured_anew(cache: Path) -> None:
+    cache.write_text("{")
+    peaks = resolve_peaks(EngineSettings(), 1)
+    rates = cached_rates(1)
+    assert rates is not None
+    assert peaks.dram is not None
+    assert peaks.dram.per_s == rates.dram
+
+
+def test_given_peaks_are_taken_without_measuring(cache: Path) -> None:
+    peaks = resolve_peaks(EngineSettings(peak_bandwidth=1e11, peak_flops=2e12), 1)
+    assert peaks.dram is not None
+    assert peaks.flops is not None
+    assert (peaks.dram.per_s, peaks.flops.per_s) == (1e11, 2e12)
+    assert peaks.dram.source is PeakSource.GIVEN
+    assert peaks.cache is None
+    assert not cache.exists()
+
+
+def test_a_given_bandwidth_leaves_the_arithmetic_measured(cache: Path, measured: str) -> None:
+    cache.write_text(measured)
+    peaks = resolve_peaks(EngineSettings(peak_bandwidth=1e11), 1)
+    assert peaks.flops is not None
+    assert peaks.flops.source is PeakSource.MEASURED
+    assert peaks.cache is None
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+@pytest.mark.parametrize("flag", ["peak_bandwidth", "peak_flops"])
+def test_an_impossible_peak_is_refused_by_the_name_of_its_flag(flag: str, value: float) -> None:
+    with pytest.raises(SettingsError, match="--" + flag.replace("_", "-")):
+        resolve_peaks(EngineSettings(**{flag: value}), 1)
+
+
+def test_the_description_names_each_rate() -> None:
+    text = calibrate.describe(Rates(80e9, 170e9, 210e9), 2)
+    assert "80.0 GB/s" in text
+    assert "210.0 GFLOP/s" in text
