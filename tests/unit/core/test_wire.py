@@ -1,0 +1,123 @@
+"""What is sent is what arrives."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from core.formats import KVFormat, WeightFormat
+from core.machine import Peak, Peaks, PeakSource
+from core.model import ModelConfig, RopeConfig, TensorRole
+from core.request import FinishReason, RequestId, SamplingParams
+from core.settings import EngineSettings
+from core.wire import (
+    HEADER,
+    Abort,
+    Drain,
+    Ended,
+    Fault,
+    Finish,
+    FromEngine,
+    Idle,
+    PoolState,
+    Ready,
+    Segments,
+    SharedRun,
+    SliceRecord,
+    Start,
+    StepReport,
+    Submit,
+    ToEngine,
+    frame,
+    from_engine,
+    to_engine,
+)
+
+A = RequestId("a")
+POOL = PoolState(1, 2, 3, 4, 5, 6, 7)
+ENDED = (Ended(A, FinishReason.FAILED, "nan"),)
+READY = Ready(
+    ready_ns=1,
+    pid=2,
+    model=ModelConfig(
+        name="m",
+        vocab_size=4,
+        hidden_size=4,
+        intermediate_size=4,
+        num_layers=2,
+        num_heads=2,
+        num_kv_heads=1,
+        head_dim=2,
+        max_position_tokens=8,
+        norm_eps=1e-5,
+        rope=RopeConfig(theta=1e4),
+        tied_embeddings=True,
+        sliding_window=(None, 4),
+        eos_token_ids=(1, 2),
+    ),
+    model_dir="d",
+    weights=WeightFormat.FP16,
+    kv_dtype=KVFormat.FP32,
+    weight_bytes={TensorRole.TIED: 3},
+    kv_bytes=4,
+    block_size=16,
+    num_blocks=5,
+    max_model_len=8,
+    max_num_seqs=6,
+    max_num_batched_tokens=7,
+    threads=2,
+    peaks=Peaks(
+        dram=Peak(1e9, PeakSource.MEASURED),
+        cache=None,
+        cache_bytes=1,
+        flops=Peak(1e9, PeakSource.GIVEN),
+        arithmetic="fp32",
+    ),
+    backend="torch",
+    isa="",
+)
+STEP = StepReport(
+    index=1,
+    start_ns=2**62,
+    end_ns=2**62 + 5,
+    segments=Segments(1, 2, 3, 4, 5, 6, 7),
+    slices=(SliceRecord(A, 1, 2, 1, 0, 0, 3),),
+    shared=(SharedRun((0, 1), 16),),
+    distinct_token_ids=2,
+    tokens=((A, 9),),
+    ended=ENDED,
+    admitted=(A,),
+    preempted=(),
+    pool=POOL,
+)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Start(EngineSettings()),
+        Submit(A, (1, 2), 3, SamplingParams(seed=-(2**63)), (0,)),
+        Finish(A, 2, FinishReason.STOP),
+        Abort(A),
+        Drain(),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_what_the_server_says_arrives_whole(message: ToEngine) -> None:
+    data = frame(message)
+    assert HEADER.unpack(data[: HEADER.size]) == (len(data) - HEADER.size,)
+    assert to_engine.decode(data[HEADER.size :]) == message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [READY, STEP, Idle(1, 2, ENDED, POOL), Fault("k", "m", 1, 2, ENDED, POOL)],
+    ids=lambda message: type(message).__name__,
+)
+def test_what_the_engine_says_arrives_whole(message: FromEngine) -> None:
+    assert from_engine.decode(frame(message)[HEADER.size :]) == message
+
+
+def test_a_message_of_the_other_direction_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError):
+        to_engine.decode(frame(Idle(1, 2, (), POOL))[HEADER.size :])
