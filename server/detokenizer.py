@@ -1,0 +1,69 @@
+"""From token ids to text, as they come: whole characters only, and never a prefix of a stop string.
+
+It knows no requests and no HTTP. The text of a request is the join of what `push` and `close` give,
+however its tokens are grouped.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+
+
+class StopMatcher:
+    """Cuts a text at the first stop string to be completed (of two that end together, the longer).
+
+    Invariant: what is withheld is the longest suffix that is a proper prefix of some stop string.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = tuple(stops)
+        self._held = ""
+        self.found: str | None = None
+
+    def push(self, text: str) -> str:
+        """Return what is safe to send; nothing more once a stop string is found."""
+        if self.found is not None:
+            return ""
+        text = self._held + text
+        hits = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if hits:
+            _, at, self.found = min(hits)
+            self._held = ""
+            return text[:at]
+        keep = max((self._overlap(text, stop) for stop in self._stops), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+    def close(self) -> str:
+        """Return what was withheld: the stop string did not come."""
+        held, self._held = self._held, ""
+        return held
+
+    @staticmethod
+    def _overlap(text: str, stop: str) -> int:
+        """Count the characters at the end of `text` that begin `stop`, short of all of it."""
+        longest = min(len(stop) - 1, len(text))
+        return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)
+
+
+class Detokenizer:
+    """One request's bytes on their way to text. Bytes that are no UTF-8 become U+FFFD."""
+
+    def __init__(self, token_bytes: Sequence[bytes], stops: Sequence[str] = ()) -> None:
+        self._token_bytes = token_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._matcher = StopMatcher(stops)
+
+    @property
+    def stopped(self) -> bool:
+        return self._matcher.found is not None
+
+    def push(self, token: int) -> str:
+        """Take a token; return the text that is now whole and safe to send."""
+        return self._matcher.push(self._decoder.decode(self._token_bytes[token]))
+
+    def close(self) -> str:
+        """End the text: an unfinished character becomes one U+FFFD, withheld text comes out."""
+        rest = self._matcher.push(self._decoder.decode(b"", final=True))
+        return rest + self._matcher.close()

@@ -1,0 +1,111 @@
+"""What every request passes first: its id, the API key, and a last resort for our own bugs.
+
+Pure ASGI, so that streams pass through untouched.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+import uuid
+from collections.abc import Callable
+from typing import Any, Final
+
+from fastapi.responses import Response
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from core.errors import BodyTooLarge, FloorlineError, InvalidApiKey, UnsupportedMediaType
+from server.errors import INTERNAL, TABLE, body_of, encode, envelope, headers_of
+
+log = logging.getLogger("floorline.server")
+
+OPEN_PATHS: Final = frozenset({"/health", "/ready", "/metrics"})
+_SAFE_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
+
+
+def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(encode(body), status, headers, media_type="application/json")
+
+
+def error_response(error: FloorlineError) -> Response:
+    return json_response(body_of(error), TABLE[type(error)].status, headers_of(error))
+
+
+class Edge:
+    """Wraps the app. `on_response` is told each response's route, or "other", and its status."""
+
+    def __init__(
+        self, app: ASGIApp, api_key: str | None, on_response: Callable[[str, int], None]
+    ) -> None:
+        self._app, self._on_response = app, on_response
+        self._key = api_key.encode() if api_key is not None else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _request_id(Headers(scope=scope).get("x-request-id"))
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["x-request-id"] = request_id
+            await send(message)
+
+        try:
+            if self._may_pass(scope):
+                await self._app(scope, receive, send_with_id)
+            else:
+                error = InvalidApiKey("the API key is missing or wrong")
+                await error_response(error)(scope, receive, send_with_id)
+        except Exception:
+            log.exception("a bug in %s %s", scope["method"], scope["path"])
+            if status == 0:
+                body = envelope(INTERNAL, "an internal error")
+                response = json_response(body, INTERNAL.status, {"x-should-retry": "false"})
+                await response(scope, receive, send_with_id)
+        finally:
+            route = scope.get("route")
+            self._on_response(getattr(route, "path", "other"), status)
+
+    def _may_pass(self, scope: Scope) -> bool:
+        if self._key is None or scope["path"] in OPEN_PATHS or scope["method"] == "OPTIONS":
+            return True
+        scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
+        given = key.strip().encode("latin-1")
+        return scheme.lower() == "bearer" and hmac.compare_digest(given, self._key)
+
+
+def _request_id(given: str | None) -> str:
+    return given if given and _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
+    """Read a JSON body.
+
+    Raises:
+        UnsupportedMediaType: its content type is another's.
+        BodyTooLarge: more bytes than `limit_bytes`, as announced or as they came.
+    """
+    headers = Headers(scope=scope)
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise UnsupportedMediaType("the content type must be application/json")
+    too_large = BodyTooLarge(f"the body is larger than {limit_bytes} bytes")
+    announced = headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > limit_bytes:
+        raise too_large
+    pieces: list[bytes] = []
+    size, more = 0, True
+    while more:
+        message = await receive()
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > limit_bytes:
+            raise too_large
+        more = message.get("more_body", False)
+    return b"".join(pieces)

@@ -1,0 +1,123 @@
+"""`floorline serve`: listen, start the engine, say when it is ready, and end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+
+import uvicorn
+
+from core.errors import EngineDead, ModelError, SettingsError
+from core.settings import HttpSettings, Settings
+from server.app import create_app
+from server.cli import USAGE_ERROR, version
+from server.screen import start_screen
+from server.service import Served, Service
+
+log = logging.getLogger("floorline.server")
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers: ours drain first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run(settings: Settings) -> int:
+    """Serve until told to stop; return the exit status.
+
+    Raises:
+        SettingsError: the address cannot be listened on.
+    """
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    listener = listen(settings.http)
+    with listener:
+        return asyncio.run(_serve(settings, listener))
+
+
+def listen(http: HttpSettings) -> socket.socket:
+    """Take the address at once, so that a used port is known before a model is loaded.
+
+    Raises:
+        SettingsError: it cannot be taken.
+    """
+    family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((http.host, http.port))
+    except OSError as error:
+        listener.close()
+        raise SettingsError(f"cannot listen on {http.host}:{http.port}: {error.strerror}") from None
+    return listener
+
+
+def url_of(http: HttpSettings, listener: socket.socket) -> str:
+    host = f"[{http.host}]" if ":" in http.host else http.host
+    return f"http://{host}:{listener.getsockname()[1]}"
+
+
+async def _serve(settings: Settings, listener: socket.socket) -> int:
+    announced = False
+
+    def on_ready(served: Served) -> None:
+        nonlocal announced
+        if not announced:
+            url = url_of(settings.http, listener)
+            print(start_screen(served.ready, served.name, url), file=sys.stderr, flush=True)
+            print(f"floorline: ready on {url}", flush=True)
+            announced = True
+
+    service = Service(settings, on_ready=on_ready)
+    http = HttpServer(
+        uvicorn.Config(
+            create_app(service, version()),
+            access_log=False,
+            log_config=None,
+            lifespan="off",
+            timeout_graceful_shutdown=5,
+        )
+    )
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    return await _until_stopped(service, http, listener, stop)
+
+
+async def _until_stopped(
+    service: Service, http: HttpServer, listener: socket.socket, stop: asyncio.Event
+) -> int:
+    """Run engine and HTTP side together; the first to end, or a signal, ends both."""
+    engine = asyncio.create_task(service.supervisor.run())
+    web = asyncio.create_task(http.serve(sockets=[listener]))
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait((engine, web, stopped), return_when=asyncio.FIRST_COMPLETED)
+    if stopped.done():
+        log.info("draining: %d requests are live", service.supervisor.live)
+        await service.supervisor.drain(service.settings.http.drain_timeout)
+    http.should_exit = True
+    await web
+    stopped.cancel()
+    if not engine.done():
+        engine.cancel()
+    try:
+        await engine
+    except asyncio.CancelledError:
+        return 0
+    except (ModelError, SettingsError) as error:
+        print(f"floorline: error: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    except EngineDead as error:
+        print(f"floorline: error: {error}", file=sys.stderr)
+        return 1
+    return 0

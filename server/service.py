@@ -1,0 +1,162 @@
+"""What the routes stand on: the served model, its engine and its books; it starts generations.
+
+Built once and handed to the app: nothing here is global.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core.errors import EngineDead, ModelNotFound, Overloaded, ServiceError
+from core.request import RequestId, SamplingParams
+from core.settings import Settings
+from core.wire import Ready, Submit
+from server.bodies import Head, Shape
+from server.detokenizer import Detokenizer
+from server.engine_client import RETRY_AFTER_S
+from server.generation import Generation
+from server.supervisor import Launcher, Supervisor, launch_process
+from server.tokenizer import ModelTokenizer
+from server.validation import GenerationCall
+from telemetry.telemetry import Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """The model behind the API, from the first time that its engine is ready."""
+
+    name: str
+    created: int
+    ready: Ready
+    tokenizer: ModelTokenizer
+    telemetry: Telemetry
+
+
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """One choice to generate: its tokens, and how many may follow."""
+
+    ids: tuple[int, ...]
+    max_tokens: int
+
+
+class Service:
+    """`on_ready` is told when requests can be taken, after every start of the engine."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        launch: Launcher = launch_process,
+        on_ready: Callable[[Served], None] = lambda _: None,
+    ) -> None:
+        self.settings = settings
+        self.supervisor = Supervisor(settings.engine, self._engine_ready, launch)
+        self._served: Served | None = None
+        self._on_ready = on_ready
+        self._seeds = random.Random(settings.engine.model.seed)
+
+    @property
+    def telemetry(self) -> Telemetry | None:
+        return self._served.telemetry if self._served else None
+
+    def served(self) -> Served:
+        """Return the model.
+
+        Raises:
+            EngineDead: it is being loaded.
+        """
+        if self._served is None:
+            raise EngineDead("the model is being loaded", RETRY_AFTER_S)
+        return self._served
+
+    def check_model(self, name: str | None) -> Served:
+        """Return the model if `name` is its name, or None, which means it.
+
+        Raises:
+            ModelNotFound: it is another's.
+        """
+        served = self.served()
+        if name is not None and name != served.name:
+            shown = name if len(name) <= 200 else f"{name[:200]}…"
+            raise ModelNotFound(f"the model {shown!r} does not exist", "model")
+        return served
+
+    def open(
+        self, shape: Shape, call: GenerationCall, prompts: Sequence[Prompted], received_ns: int
+    ) -> tuple[Head, Generation]:
+        """Submit one generation per prompt.
+
+        Raises:
+            ServiceError: too many are live, or there is no engine to take them; none is submitted.
+        """
+        served = self.served()
+        head = Head(f"{shape.id_prefix}{uuid.uuid4().hex}", int(time.time()), served.name)
+        submits = [self._submit(head.id, index, call, one) for index, one in enumerate(prompts)]
+        try:
+            client = self.supervisor.client()
+            self._check_queue(len(prompts))
+        except ServiceError:
+            served.telemetry.on_refused(len(prompts))
+            raise
+        for submit in submits:
+            served.telemetry.on_received(submit.id, len(submit.prompt_ids), received_ns=received_ns)
+        table = served.tokenizer.token_bytes
+        return head, Generation(
+            client,
+            submits,
+            lambda: Detokenizer(table, call.stop),
+            served.telemetry.on_finish_sent,
+        )
+
+    def close(self, generation: Generation) -> None:
+        """Give up what still runs, and let go of its books."""
+        generation.close()
+        self.served().telemetry.forget(generation.ids)
+
+    def cost(self, generation: Generation) -> Mapping[str, Any] | None:
+        """Sum up what the generation cost; None where bills are turned off."""
+        if not self.settings.telemetry.response_cost:
+            return None
+        return self.served().telemetry.cost(generation.ids).as_dict()
+
+    def _check_queue(self, count: int) -> None:
+        limit = self.settings.http.max_queue
+        if self.supervisor.live + count > limit:
+            message = f"{self.supervisor.live} requests are live; the limit is {limit}"
+            raise Overloaded(message, RETRY_AFTER_S)
+
+    def _submit(self, head_id: str, index: int, call: GenerationCall, one: Prompted) -> Submit:
+        seed = self._seeds.getrandbits(63) if call.seed is None else call.seed
+        return Submit(
+            id=RequestId(f"{head_id}-{index}"),
+            prompt_ids=one.ids,
+            max_tokens=one.max_tokens,
+            sampling=SamplingParams(
+                temperature=call.temperature,
+                top_p=call.top_p,
+                top_k=call.top_k,
+                min_p=call.min_p,
+                seed=seed,
+            ),
+            stop_token_ids=() if call.ignore_eos else self.served().ready.model.eos_token_ids,
+        )
+
+    def _engine_ready(self, ready: Ready) -> Telemetry:
+        if self._served is None:
+            name = self.settings.engine.model.served_model_name or ready.model.name
+            self._served = Served(
+                name=name,
+                created=int(time.time()),
+                ready=ready,
+                tokenizer=ModelTokenizer.load(Path(ready.model_dir), ready.model),
+                telemetry=Telemetry(name, self.settings.telemetry),
+            )
+        self._served.telemetry.on_ready(ready)
+        self._on_ready(self._served)
+        return self._served.telemetry
