@@ -1,0 +1,111 @@
+"""HTTP to one OpenAI-compatible server: stamped exchanges and the few questions asked before."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import httpx
+
+from core.errors import SettingsError
+from loadgen.observe import CANCELLED, INTERRUPTED, Exchange
+from loadgen.spec import RunSpec
+
+PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+# uvicorn closes an idle connection after 5 s; a request sent into that moment would fail
+KEEP_ALIVE_S = 4.0
+
+
+class Client:
+    """One pool of keep-alive connections, without a bound of its own."""
+
+    def __init__(self, url: str, spec: RunSpec) -> None:
+        self.url = url.rstrip("/").removesuffix("/v1")
+        headers = {"accept-encoding": "identity", "content-type": "application/json"}
+        if spec.api_key:
+            headers["authorization"] = f"Bearer {spec.api_key}"
+        for pair in spec.header:
+            name, _, value = pair.partition("=")
+            headers[name] = value
+        try:
+            self._http = httpx.AsyncClient(
+                base_url=self.url,
+                headers=headers,
+                timeout=None,
+                limits=httpx.Limits(keepalive_expiry=KEEP_ALIVE_S),
+                trust_env=False,
+            )
+        except (httpx.InvalidURL, ValueError) as error:
+            raise SettingsError(f"{url}: {error}") from None
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def ask(
+        self, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = 10.0
+    ) -> httpx.Response:
+        """Send one plain request, for which no time is kept.
+
+        Raises:
+            SettingsError: no server answers there.
+        """
+        try:
+            method, text = ("GET", None) if body is None else ("POST", json.dumps(body))
+            return await self._http.request(method, path, content=text, timeout=timeout_s)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            reason = str(error) or type(error).__name__
+            raise SettingsError(f"cannot reach {self.url}{path}: {reason}") from None
+
+    async def metrics(self) -> str | None:
+        """Fetch /metrics; None where there is none, or where the server does not answer now."""
+        try:
+            answer = await self.ask("/metrics")
+        except SettingsError:
+            return None
+        return answer.text if answer.status_code == 200 else None
+
+    async def connect(self, connections: int) -> None:
+        """Open connections, so that the first requests find them open."""
+        await asyncio.gather(*(self.ask("/v1/models") for _ in range(connections)))
+
+    async def exchange(
+        self, path: str, body: bytes, into: Exchange, clock: Callable[[], float], timeout_s: float
+    ) -> None:
+        """Send `body` and stamp what comes back, up to the timeout or the planned cancellation.
+
+        Mutates: `into`, whose `sent_s` is the moment before the first byte leaves: a connection
+        that had to be opened counts as send lag, not as the server's time.
+        Raises:
+            CancelledError: the run was interrupted; `into` says so.
+        """
+
+        async def trace(event: str, info: dict[str, Any]) -> None:
+            if event == "http11.send_request_headers.started":
+                into.sent_s = clock()
+
+        cancel_s = into.planned.cancel_at
+        cancels = cancel_s is not None and cancel_s < timeout_s
+        into.sent_s = clock()
+        try:
+            async with (
+                asyncio.timeout(cancel_s if cancels else timeout_s),
+                self._http.stream(
+                    "POST", path, content=body, extensions={"trace": trace}
+                ) as answer,
+            ):
+                into.status = answer.status_code
+                async for piece in answer.aiter_raw():
+                    into.body += piece
+                    into.arrivals.append((clock(), len(into.body)))
+        except TimeoutError:
+            into.failure = CANCELLED if cancels else "timeout"
+        except httpx.TransportError as error:
+            into.failure = "connect" if into.status is None else "broken_stream"
+            into.detail = str(error) or type(error).__name__
+        except asyncio.CancelledError:
+            into.failure = INTERRUPTED
+            raise
+        finally:
+            into.end_s = clock()

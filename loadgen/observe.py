@@ -1,0 +1,191 @@
+"""What one request looked like from here: first as stamped bytes, later as a parsed record.
+
+Bytes are stamped when they arrive and parsed after the run, so that parsing delays no stamp.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from loadgen.plan import Planned
+
+CANCELLED, INTERRUPTED, OK = "cancelled", "interrupted", "ok"
+
+
+@dataclass(slots=True)
+class Exchange:
+    """Stamped bytes. `arrivals` holds (time, bytes of the body received by then)."""
+
+    planned: Planned
+    intended_s: float
+    woke_s: float
+    sent_s: float = 0.0
+    end_s: float = 0.0
+    status: int | None = None
+    failure: str = ""
+    detail: str = ""
+    body: bytearray = field(default_factory=bytearray)
+    arrivals: list[tuple[float, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One request, parsed. `content` holds (arrival, tokens or None where the server tells none).
+
+    `outcome` is ok, cancelled (as planned), interrupted (by the user), or a class of failure:
+    timeout, connect, http_STATUS, stream_error, broken_stream, no_content, early_stop.
+    `counted_tokens` is the client's own count of output tokens: token ids where the chunks carry
+    them, else the last running usage.
+    """
+
+    i: int
+    intended_s: float
+    woke_s: float
+    sent_s: float
+    end_s: float
+    outcome: str
+    detail: str
+    asked_prompt_tokens: int  # of the whole prompt, a session's history included
+    asked_output_tokens: int
+    content: list[tuple[float, int | None]]
+    counted_tokens: int | None
+    usage: dict[str, Any] | None
+    cost: dict[str, Any] | None
+    finish_reason: str | None
+
+    @property
+    def failed(self) -> bool:
+        return self.outcome not in (OK, CANCELLED, INTERRUPTED)
+
+    @property
+    def output_tokens(self) -> int | None:
+        return self.usage.get("completion_tokens") if self.usage else None
+
+
+def events(exchange: Exchange) -> Iterator[tuple[float, bytes]]:
+    """Yield each data line of the stream with the moment at which its last byte was here."""
+    ends = [end for _, end in exchange.arrivals]
+    start = 0
+    while (newline := exchange.body.find(b"\n", start)) >= 0:
+        line = exchange.body[start:newline]
+        start = newline + 1
+        if line.startswith(b"data:"):
+            yield exchange.arrivals[bisect_left(ends, start)][0], bytes(line[5:].strip())
+
+
+def chunk_text(chunk: dict[str, Any]) -> str:
+    """Join what a chunk says; a role alone, an empty text and bare usage say nothing."""
+    parts = []
+    for choice in chunk.get("choices") or ():
+        delta = choice.get("delta") or {}
+        names = ("content", "reasoning_content", "reasoning")
+        parts += [choice.get("text"), *(delta.get(name) for name in names)]
+    return "".join(part for part in parts if part)
+
+
+@dataclass(slots=True)
+class Reading:
+    """The state of reading one stream."""
+
+    content: list[tuple[float, int | None]] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    running_tokens: int | None = None  # the last running usage
+    content_tokens: int = 0  # running usage at the last content chunk
+    usage: dict[str, Any] | None = None
+    cost: dict[str, Any] | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+    done: bool = False
+
+    def take(self, t_s: float, data: bytes) -> None:
+        if data == b"[DONE]":
+            self.done = True
+            return
+        chunk = json.loads(data)
+        if chunk.get("error"):
+            self.error = json.dumps(chunk["error"])
+            return
+        choices, usage = chunk.get("choices") or (), chunk.get("usage")
+        self.cost = chunk.get("cost") or self.cost
+        self.usage = usage or self.usage
+        for choice in choices:
+            self.finish_reason = choice.get("finish_reason") or self.finish_reason
+            self.token_ids += choice.get("token_ids") or ()
+        if choices and usage:
+            self.running_tokens = usage.get("completion_tokens")
+        if text := chunk_text(chunk):
+            self.texts.append(text)
+            self.content.append((t_s, self._new_tokens() if choices and usage else None))
+
+    def _new_tokens(self) -> int:
+        total = self.running_tokens or 0
+        new, self.content_tokens = total - self.content_tokens, total
+        return new
+
+
+def read_stream(exchange: Exchange) -> Reading:
+    """Parse the whole body; a frame that is no JSON counts as an error frame."""
+    reading = Reading()
+    try:
+        for t_s, data in events(exchange):
+            reading.take(t_s, data)
+    except (ValueError, AttributeError, TypeError) as error:
+        reading.error = f"unreadable frame: {error}"
+    return reading
+
+
+def first_content_s(exchange: Exchange) -> float | None:
+    """Find the first content's arrival without parsing what follows."""
+    reading = Reading()
+    try:
+        for t_s, data in events(exchange):
+            reading.take(t_s, data)
+            if reading.content:
+                return t_s
+    except (ValueError, AttributeError, TypeError):
+        return None  # the record will say so
+    return None
+
+
+def read_record(exchange: Exchange, prompt_tokens: int, ignore_eos: bool) -> Record:
+    """Parse an exchange and name its outcome."""
+    answered = exchange.status == 200
+    reading = read_stream(exchange) if answered else Reading()
+    used = (reading.usage or {}).get("completion_tokens")
+    short = ignore_eos and used is not None and used < exchange.planned.output_tokens
+    detail = exchange.detail or reading.error or ""
+    if exchange.failure:
+        outcome = exchange.failure
+    elif not answered:
+        outcome = f"http_{exchange.status}"
+        detail = bytes(exchange.body[:300]).decode("utf-8", "replace")
+    elif reading.error:
+        outcome = "stream_error"
+    elif not reading.done:
+        outcome = "broken_stream"
+    elif not reading.content:
+        outcome = "no_content"
+    else:
+        outcome = "early_stop" if short else OK
+    counted = len(reading.token_ids) or reading.running_tokens
+    return Record(
+        i=exchange.planned.i,
+        intended_s=exchange.intended_s,
+        woke_s=exchange.woke_s,
+        sent_s=exchange.sent_s,
+        end_s=exchange.end_s,
+        outcome=outcome,
+        detail=detail,
+        asked_prompt_tokens=prompt_tokens,
+        asked_output_tokens=exchange.planned.output_tokens,
+        content=reading.content,
+        counted_tokens=counted,
+        usage=reading.usage,
+        cost=reading.cost,
+        finish_reason=reading.finish_reason,
+    )

@@ -1,0 +1,182 @@
+"""The plan: which request leaves when, how long, with which seed. Made before anything is sent.
+
+It knows no server and no clock; the same spec gives the same bytes everywhere.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from itertools import groupby, islice, takewhile
+from pathlib import Path
+from typing import Any
+
+from core.errors import SettingsError
+from loadgen.arrivals import Arrival, parse_arrival
+from loadgen.lengths import map_by_rank, parse_lengths, parse_map
+from loadgen.spec import PlanSpec, parse_cancel, parse_sessions
+from loadgen.traces import TraceRow, read_trace
+
+DEFAULT_REQUESTS = 60
+PLAN_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One request to be. A later turn of a session leaves `think_s` after the answer before it.
+
+    Units: `t_s` from the start of the run; `cancel_at` in seconds from sending.
+    """
+
+    i: int
+    t_s: float
+    prompt_tokens: int
+    output_tokens: int
+    prompt_seed: int
+    cancel_at: float | None = None
+    session: int | None = None
+    turn: int = 0
+    think_s: float = 0.0
+
+    def line(self) -> str:
+        fields = asdict(self)
+        if self.session is None:
+            for name in ("session", "turn", "think_s"):
+                del fields[name]
+        return json.dumps(fields)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Invariant: the hash is that of the request lines, so equal hashes are equal loads."""
+
+    spec: dict[str, Any]
+    requests: tuple[Planned, ...]
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256("".join(f"{r.line()}\n" for r in self.requests).encode()).hexdigest()
+
+    @property
+    def span_s(self) -> float:
+        return self.requests[-1].t_s
+
+    def sessions(self) -> list[list[Planned]]:
+        """Group turns that must follow one another; without sessions each request is alone."""
+        key = lambda r: r.i if r.session is None else -1 - r.session  # noqa: E731
+        return [list(turns) for _, turns in groupby(self.requests, key)]
+
+    def dump(self) -> str:
+        header = {
+            "plan": PLAN_VERSION,
+            "seed": self.spec["seed"],
+            "requests": len(self.requests),
+            "sha256": self.sha256,
+            "spec": self.spec,
+        }
+        return "".join(
+            f"{line}\n" for line in (json.dumps(header), *map(Planned.line, self.requests))
+        )
+
+
+def make_plan(spec: PlanSpec) -> Plan:
+    """Draw the load. Arrivals, lengths, text and cancellation have a random stream each.
+
+    Raises:
+        SettingsError: options that do not go together, or a trace that cannot be read.
+    """
+    streams = {
+        name: random.Random(f"{spec.seed}:{name}")
+        for name in ("arrivals", "lengths", "text", "cancel", "think")
+    }
+    requests: list[Planned] = []
+    share, after_s = parse_cancel(spec.cancel) if spec.cancel else (0.0, 0.0)
+    turns, think, mean_s = parse_sessions(spec.sessions) if spec.sessions else (1, "const", 0.0)
+    for session, row in enumerate(_arrivals(spec, streams["arrivals"], streams["lengths"], turns)):
+        cancelled = streams["cancel"].random() < share
+        pause_s = mean_s * (streams["think"].expovariate(1.0) if think == "exp" else 1.0)
+        planned = Planned(
+            len(requests),
+            round(row.t_s, 6),
+            row.prompt_tokens,
+            row.output_tokens,
+            streams["text"].getrandbits(32),
+            after_s if cancelled else None,
+        )
+        if turns > 1:
+            number, turn = divmod(session, turns)
+            pause_s = round(pause_s, 6) if turn else 0.0
+            planned = replace(planned, session=number, turn=turn, think_s=pause_s)
+        requests.append(planned)
+    if not requests:
+        raise SettingsError("the plan holds no request: --duration is too short for --rate")
+    plan_spec = asdict(spec)
+    if spec.trace:
+        plan_spec["trace"] = Path(spec.trace).name
+    return Plan(plan_spec, tuple(requests))
+
+
+def _arrivals(
+    spec: PlanSpec, times: random.Random, lengths: random.Random, turns: int
+) -> Iterator[TraceRow]:
+    """Yield a row for each request; all turns of a session carry the session's start."""
+    if spec.trace:
+        rows = _trace_rows(spec)
+        yield from (row for row in rows for _ in range(turns))
+        return
+    prompt, output = parse_lengths(spec.prompt), parse_lengths(spec.output)
+    for t_s in _times(spec, parse_arrival(spec.arrival), times):
+        for _ in range(turns):
+            yield TraceRow(t_s, prompt.draw(lengths), output.draw(lengths))
+
+
+def _times(spec: PlanSpec, arrival: Arrival, rng: random.Random) -> Iterator[float]:
+    needs_rate = arrival.kind in ("poisson", "gamma", "constant")
+    if needs_rate and spec.rate is None:
+        raise SettingsError("--rate is missing: how many requests per second?")
+    if spec.duration is not None and (spec.requests or arrival.kind == "closed"):
+        raise SettingsError("--duration goes with neither --requests nor --arrival closed:N")
+    wanted = spec.requests or DEFAULT_REQUESTS
+    span_s = spec.duration or 2 * wanted / ((arrival.a + arrival.b) or 1.0)
+    times = arrival.times_s(spec.rate or 1.0, span_s, rng)
+    if spec.duration is not None:
+        limit_s = spec.duration
+        return takewhile(lambda t_s: t_s < limit_s, times)
+    return islice(times, wanted)
+
+
+def _trace_rows(spec: PlanSpec) -> list[TraceRow]:
+    assert spec.trace
+    rows = read_trace(spec.trace)
+    ranges = parse_map(spec.map) if spec.map else {}
+    prompts = [row.prompt_tokens for row in rows]
+    outputs = [row.output_tokens for row in rows]
+    if "prompt" in ranges:
+        prompts = map_by_rank(prompts, ranges["prompt"])
+    if "output" in ranges:
+        outputs = map_by_rank(outputs, ranges["output"])
+    times = [row.t_s / spec.speed for row in rows]
+    mapped = [TraceRow(*row) for row in zip(times, prompts, outputs, strict=True)]
+    limit_s = spec.duration if spec.duration is not None else float("inf")
+    return [row for row in mapped if row.t_s < limit_s][: spec.requests]
+
+
+def load_plan(path: str) -> Plan:
+    """Read a plan back.
+
+    Raises:
+        SettingsError: not a plan, or its lines do not hash to what its header says.
+    """
+    try:
+        first, *lines = Path(path).read_text(encoding="utf-8").splitlines()
+        header = json.loads(first)
+        plan = Plan(header["spec"], tuple(Planned(**json.loads(line)) for line in lines))
+        if not plan.requests or header["sha256"] != plan.sha256:
+            raise ValueError("its requests are not those that its header's hash names")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingsError(f"--plan {path}: {error}") from None
+    return plan

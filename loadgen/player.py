@@ -1,0 +1,193 @@
+"""Send a plan on time: absolute deadlines, nothing skipped, and a watch on the client itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from loadgen.client import PATHS, Client
+from loadgen.observe import (
+    INTERRUPTED,
+    Exchange,
+    Record,
+    first_content_s,
+    read_record,
+    read_stream,
+)
+from loadgen.plan import Planned
+from loadgen.prompts import Conversation, Target
+from loadgen.spec import RunSpec
+
+Clock = Callable[[], float]  # seconds since the start of the run; negative before it
+
+LEAD_S = 0.05  # a request's body is built this long before it is due
+TICK_S = 0.01
+LATE_S = 0.025
+
+
+@dataclass(slots=True)
+class Progress:
+    """What the live line shows."""
+
+    sent: int = 0
+    late: int = 0
+    done: int = 0
+    failed: int = 0
+    ttft_s: list[float] = field(default_factory=list)
+
+    @property
+    def inflight(self) -> int:
+        return self.sent - self.done
+
+
+@dataclass(slots=True)
+class Health:
+    """How well the client kept up.
+
+    `tick_lags_s` has an entry for every tick that was due, also for those that a stall swallowed.
+    """
+
+    tick_lags_s: list[float] = field(default_factory=list)
+    inflight_sum: float = 0.0
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Played:
+    records: list[Record]
+    health: Health
+
+
+class Player:
+    """Plays sessions against one target. One event loop, one thread.
+
+    `closed` is the concurrency of a closed loop, in which a request is meant to start when a
+    place comes free; None is an open loop.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        target: Target,
+        spec: RunSpec,
+        clock: Clock,
+        closed: int | None = None,
+    ) -> None:
+        self._client, self._target, self._spec, self._clock = client, target, spec, clock
+        self._closed = closed
+        self._slots = asyncio.Semaphore(spec.max_inflight or 2**31)
+        self._sent: list[tuple[Exchange, int]] = []
+        self._health = Health()
+        self.progress = Progress()
+
+    async def play(self, sessions: Sequence[list[Planned]], stop: asyncio.Event) -> Played:
+        """Send everything, or until `stop`; then parse.
+
+        Returns: a record of every request that was sent.
+        """
+        cpu_s, start_s = time.process_time(), self._clock()
+        ticking = asyncio.create_task(self._tick())
+        sending = asyncio.create_task(self._send_all(sessions))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait({sending, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (sending, stopping, ticking):
+            task.cancel()
+        await asyncio.gather(stopping, ticking, return_exceptions=True)
+        try:
+            await sending
+        except asyncio.CancelledError:
+            assert stop.is_set(), "only an interrupt ends sending"
+        self._health.cpu_s = time.process_time() - cpu_s
+        self._health.wall_s = self._clock() - max(start_s, 0.0)
+        eos = self._spec.ignore_eos
+        records = [read_record(exchange, tokens, eos) for exchange, tokens in self._sent]
+        return Played(sorted(records, key=lambda record: record.i), self._health)
+
+    async def _send_all(self, sessions: Sequence[list[Planned]]) -> None:
+        async with asyncio.TaskGroup() as group:
+            if self._closed:
+                queue = iter(sessions)
+                for _ in range(self._closed):
+                    group.create_task(self._sessions_in_turn(queue))
+                return
+            for turns in sessions:
+                await self._until(turns[0].t_s - LEAD_S)
+                group.create_task(self._session(turns, turns[0].t_s))
+
+    async def _sessions_in_turn(self, queue: Iterator[list[Planned]]) -> None:
+        await self._until(0.0)
+        for turns in queue:
+            await self._session(turns, None)
+
+    async def _session(self, turns: list[Planned], due_s: float | None) -> None:
+        """Send turns one after another; `due_s` None is at once."""
+        conversation = Conversation.begin(self._target)
+        for n, planned in enumerate(turns):
+            body = self._body(conversation, planned)
+            intended_s = self._clock() if due_s is None else due_s
+            await self._until(intended_s)
+            exchange = Exchange(planned, intended_s, self._clock())
+            async with self._slots:
+                await self._send(exchange, body, conversation.tokens)
+            if n + 1 < len(turns):
+                due_s = exchange.end_s + turns[n + 1].think_s
+                self._continue(conversation, exchange)
+
+    async def _send(self, exchange: Exchange, body: bytes, prompt_tokens: int) -> None:
+        progress = self.progress
+        progress.sent += 1
+        progress.late += self._clock() - exchange.intended_s > LATE_S
+        self._sent.append((exchange, prompt_tokens))
+        path = PATHS[self._target.api]
+        try:
+            await self._client.exchange(path, body, exchange, self._clock, self._spec.timeout)
+        finally:
+            progress.done += 1
+            bad = exchange.failure not in ("", INTERRUPTED) or exchange.status != 200
+            progress.failed += bad and exchange.failure != "cancelled"
+            if (first_s := first_content_s(exchange)) is not None:
+                progress.ttft_s.append(first_s - exchange.intended_s)
+
+    def _continue(self, conversation: Conversation, exchange: Exchange) -> None:
+        reading = read_stream(exchange)
+        tokens = (reading.usage or {}).get("completion_tokens", 0)
+        conversation.hear("".join(reading.texts), reading.token_ids, tokens)
+
+    def _body(self, conversation: Conversation, planned: Planned) -> bytes:
+        fields = {
+            "model": self._target.model,
+            **conversation.say(planned.i, planned.prompt_seed, planned.prompt_tokens),
+            "max_tokens": planned.output_tokens,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True, "continuous_usage_stats": True},
+        }
+        if self._spec.ignore_eos:
+            fields["ignore_eos"] = True
+        if self._target.floorline:
+            fields["return_token_ids"] = True
+        return json.dumps({**fields, **(self._spec.body or {})}).encode()
+
+    async def _until(self, t_s: float) -> None:
+        if (left_s := t_s - self._clock()) > 0:
+            await asyncio.sleep(left_s)
+
+    async def _tick(self) -> None:
+        """Note how late each tick is, and how many requests are in flight.
+
+        A tick that a stall swallowed counts with its own lateness; else a stall of seconds would
+        be one sample among thousands.
+        """
+        await self._until(0.0)
+        due_s = self._clock() + TICK_S
+        while True:
+            await self._until(due_s)
+            now_s = self._clock()
+            while due_s <= now_s:
+                self._health.tick_lags_s.append(now_s - due_s)
+                self._health.inflight_sum += self.progress.inflight
+                due_s += TICK_S

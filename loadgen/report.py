@@ -1,0 +1,163 @@
+"""From a run to `run.json`: one dictionary that every other output is drawn from."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from core.errors import SettingsError
+from loadgen import measure
+from loadgen.campaign import Run
+from loadgen.join import bill, divide, server_view
+from loadgen.observe import Record
+from loadgen.spec import RunSpec, parse_slo
+from loadgen.verdict import Exit, client_verdict, exit_code
+
+SCHEMA = 1
+SECRET = ("api_key", "header")
+
+
+def report(run: Run) -> dict[str, Any]:
+    """Draw every conclusion from a run. The exit code is among them."""
+    spec = run.spec
+    records = measure.counted(run.records, spec.warmup)
+    slos = [parse_slo(text) for text in spec.slo]
+    judged = [measure.judge(slo, records) for slo in slos]
+    failed = sum(record.failed for record in records)
+    good = sum(measure.is_good(record, slos) for record in records)
+    client = client_verdict(run.records, run.healths)
+    account = bill(run.records, run.scrapes, run.target, len(run.records))
+    causes = {
+        Exit.INTERRUPTED: run.interrupted,
+        Exit.CLIENT_LIMITED: not client["valid"],
+        Exit.UNBALANCED: account["balanced"] is False,
+        Exit.ERRORS: bool(records) and failed / len(records) > spec.max_error_rate,
+        Exit.SLO_MISSED: any(verdict["met"] is False for verdict in judged),
+    }
+    rates = measure.rates(records, spec.warmup, _span_s(run, records))
+    settings = {name: value for name, value in asdict(spec).items() if name not in SECRET}
+    return {
+        "schema": SCHEMA,
+        "version": version("floorline"),
+        "url": run.target.url,
+        "model": run.target.model,
+        "started": run.started,
+        "host": {"system": platform.platform(), "cores": os.cpu_count()},
+        "plan": {
+            "sha256": run.plan.sha256,
+            "requests": len(run.plan.requests),
+            "spec": run.plan.spec,
+        },
+        "run": settings,
+        "prompts": {"label": run.target.prompts.label, "nonce": run.target.prompts.nonce},
+        "definitions": measure.DEFINITIONS | {"words": measure.WORDS},
+        "interrupted": run.interrupted,
+        "valid": client["valid"],
+        "client": client,
+        "sent": len(run.records),
+        "counted": len(records),
+        "failed": failed,
+        "outcomes": measure.outcomes(run.records),
+        "rates": rates,
+        "metrics": measure.all_metrics(records),
+        "metrics_with_failures": measure.with_failures(records) if failed else None,
+        "slos": judged,
+        "attainment": good / len(records) if records else None,
+        "server": server_view(run.scrapes, spec.warmup),
+        "bill": account | _money(spec, rates, len(records) - failed, good),
+        "exit_code": int(exit_code({code for code, holds in causes.items() if holds})),
+    }
+
+
+def _span_s(run: Run, records: Sequence[Record]) -> float:
+    """Give how long the load was offered: by the plan, or up to the last start where it follows
+    the server (a closed loop, later turns, an interrupt).
+    """
+    planned = run.plan.spec["duration"] or run.plan.span_s
+    started = max((record.intended_s for record in records), default=0.0)
+    return started if run.interrupted else max(planned, started)
+
+
+def _money(spec: RunSpec, rates: dict[str, Any], answered: int, good: int) -> dict[str, Any]:
+    """Price the window at --price-per-hour, whoever used the server in it."""
+    if spec.price_per_hour is None:
+        return {}
+    usd = spec.price_per_hour * rates["window_s"] / 3600
+    known = rates["output_tokens"] is not None
+    tokens = rates["prompt_tokens"] + rates["output_tokens"] if known else None
+    return {
+        "window_usd": usd,
+        "usd_per_million_tokens": divide(usd * 1e6, tokens),
+        "usd_per_request": divide(usd, answered),
+        "usd_per_good_request": divide(usd, good),
+    }
+
+
+def prepare_folder(out: str) -> Path:
+    """Make the output folder before anything is sent.
+
+    Raises:
+        SettingsError: it cannot be made or written.
+    """
+    folder = Path(out)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise SettingsError(f"--out {out}: {error.strerror}") from None
+    return folder
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write all of a file or nothing: beside it first, then in its place."""
+    beside = path.with_name(f".{path.name}.part")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)
+
+
+def write_run(folder: Path, summary: dict[str, Any], records: Sequence[Record]) -> None:
+    lines = "".join(json.dumps(asdict(record)) + "\n" for record in records)
+    write_file(folder / "requests.jsonl", lines)
+    write_file(folder / "run.csv", metrics_csv(summary))
+    write_file(folder / "run.json", json.dumps(summary, indent=1) + "\n")
+
+
+def metrics_csv(summary: dict[str, Any]) -> str:
+    """Lay the metrics out as one row each; an empty cell is n/a."""
+    text = io.StringIO()
+    names = ("p50", "p90", "p95", "p99")
+    rows = csv.writer(text, lineterminator="\n")
+    bounds = [f"{name}{part}" for name in names for part in ("", "_lo", "_hi")]
+    rows.writerow(["metric", "unit", "n", "mean", *bounds])
+    for metric, numbers in summary["metrics"].items():
+        cells = [
+            (numbers[name] or {}).get(part) for name in names for part in ("value", "lo", "hi")
+        ]
+        rows.writerow([metric, numbers["unit"], numbers["n"], numbers["mean"], *cells])
+    return text.getvalue()
+
+
+def read_run(folder: str) -> tuple[dict[str, Any], list[Record]]:
+    """Read what `write_run` wrote.
+
+    Raises:
+        SettingsError: no run there, or one of another schema.
+    """
+    try:
+        summary = json.loads((Path(folder) / "run.json").read_text(encoding="utf-8"))
+        lines = (Path(folder) / "requests.jsonl").read_text(encoding="utf-8").splitlines()
+        if summary["schema"] != SCHEMA:
+            raise ValueError(f"schema {summary['schema']}, not {SCHEMA}")
+        return summary, [Record(**json.loads(line)) for line in lines]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingsError(f"{folder}: no run to read: {error}") from None
