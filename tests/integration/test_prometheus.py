@@ -1,0 +1,200 @@
+"""A real Prometheus scrapes a live server under load: every panel and every rule has data.
+
+The laws of time and of requests are read from /metrics alone.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from deploy.grafana.build import FOLDER
+from deploy.grafana.queries import SCRAPE_INTERVAL_S, Prometheus, Window, panels, targets
+from loadgen.join import Scrape
+from tests.live import BIN, Serve, end, wait_until
+
+DEPLOY = FOLDER.parents[1]
+LOAD_S, GRACE_S = 60, 90
+DASHBOARD_PANELS = [
+    pytest.param(panel, id=f"{path.stem}: {panel['title']}")
+    for path in sorted(FOLDER.glob("*.json"))
+    for panel in panels(path)
+]
+RULES = [
+    rule
+    for group in yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"]
+    for rule in group["rules"]
+]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),  # the first test pays for the start and the minute of load
+    pytest.mark.skipif(shutil.which("prometheus") is None, reason="no prometheus installed"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is left when the load is over: the server and Prometheus still answer."""
+
+    url: str
+    prometheus: Prometheus
+    window: Window
+    load_status: int
+    scrapes: list[Scrape]  # taken through the load, and at its end
+
+
+@pytest.fixture(scope="module")
+def run(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Load a live server for a minute while Prometheus scrapes it."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    flags = ["--kv-memory", "64MB", "--price-per-hour", "0.1", "--slo", "ttft=500ms,itl=50ms"]
+    with (
+        serve("--model", "tinygpt", *flags) as server,
+        prometheus_in(folder, server.url) as prometheus,
+    ):
+        start_s = time.time()
+        status, scrapes = put_under_load(server.url)
+        window = Window(start_s, time.time())
+        yield Run(server.url, prometheus, window, status, scrapes)
+
+
+@contextmanager
+def prometheus_in(folder: Path, url: str) -> Iterator[Prometheus]:
+    """Run the very files of deploy/ in a folder whose targets.yml names the live server."""
+    for name in ("prometheus.yml", "alerts.yml"):
+        shutil.copy(DEPLOY / name, folder / name)
+    (folder / "targets.yml").write_text(f'- targets: ["{url.removeprefix("http://")}"]\n')
+    listen = f"127.0.0.1:{free_port()}"
+    flags = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    log = folder / "prometheus.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            ["prometheus", *flags, f"--web.listen-address={listen}"], stderr=errors, text=True
+        )
+    prometheus = Prometheus(f"http://{listen}")
+    try:
+        wait_until(lambda: sees_the_server(prometheus), "a first scrape")
+        yield prometheus
+    finally:
+        end(process)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def sees_the_server(prometheus: Prometheus) -> bool:
+    try:
+        return any(value == 1 for _, value in prometheus.query('up{job="floorline"}'))
+    except OSError:  # not listening yet
+        return False
+
+
+def put_under_load(url: str) -> tuple[int, list[Scrape]]:
+    """Send a minute of Poisson traffic; read /metrics meanwhile, and once it is over."""
+    command = [str(BIN / "loadgen"), "--rate", "3", "--duration", f"{LOAD_S}s", "--quiet", url]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    scrapes = []
+    deadline = time.monotonic() + LOAD_S + GRACE_S
+    try:
+        while process.poll() is None:
+            assert time.monotonic() < deadline, "the load does not end"
+            scrapes.append(scrape(url))
+            time.sleep(SCRAPE_INTERVAL_S)
+        scrapes.append(scrape(url))
+    finally:
+        end(process)
+    return process.returncode, scrapes
+
+
+def scrape(url: str) -> Scrape:
+    return Scrape(httpx.get(f"{url}/metrics", timeout=10).raise_for_status().text)
+
+
+def test_the_load_was_served(run: Run) -> None:
+    assert run.load_status == 0
+    assert len(run.scrapes) > LOAD_S / SCRAPE_INTERVAL_S / 2
+    assert run.scrapes[-1].total("floorline_requests_total", outcome="length")
+
+
+@pytest.mark.parametrize("panel", DASHBOARD_PANELS)
+def test_every_query_of_a_panel_returns_data(run: Run, panel: dict[str, Any]) -> None:
+    for target in targets(panel, run.window):
+        series = run.prometheus.query_range(target.promql, run.window)
+        values = [value for _, points in series for _, value in points]
+        assert any(map(math.isfinite, values)), target.promql
+
+
+def test_the_model_variable_finds_the_model(run: Run) -> None:
+    for path in FOLDER.glob("*.json"):
+        (variable,) = json.loads(path.read_text())["templating"]["list"]
+        (metric, label) = variable["query"].removeprefix("label_values(").rstrip(")").split(", ")
+        models = {labels[label] for labels, _ in run.prometheus.query(metric)}
+        assert models == {"tinygpt"}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
+def test_every_rule_compares_data_that_exists(run: Run, rule: dict[str, Any]) -> None:
+    """With `bool` a comparison answers 0 or 1 instead of dropping what does not exceed it."""
+    promql, comparisons = re.subn(r" (>|==) ", r" \1 bool ", rule["expr"])
+    assert comparisons
+    assert run.prometheus.query(promql), promql
+
+
+def test_prometheus_evaluates_the_rules_and_none_fires(run: Run) -> None:
+    (group,) = run.prometheus.get("rules")["groups"]
+    assert {rule["name"]: rule["health"] for rule in group["rules"]} == {
+        rule["alert"]: "ok" for rule in RULES
+    }
+    assert [rule["name"] for rule in group["rules"] if rule["alerts"]] == []
+
+
+def test_useful_floor_and_lost_time_sum_to_the_wall_time(run: Run) -> None:
+    for reading in run.scrapes:
+        wall_s = reading.total("floorline_engine_wall_seconds_total")
+        floor_s = reading.total("floorline_floor_seconds_total") or 0.0
+        lost_s = reading.total("floorline_lost_seconds_total") or 0.0
+        assert wall_s
+        assert floor_s + lost_s == pytest.approx(wall_s, rel=0.01)
+
+
+def test_every_request_received_is_live_or_has_ended(run: Run) -> None:
+    for reading in run.scrapes:
+        received = reading.total("floorline_requests_received_total") or 0
+        ended = reading.total("floorline_requests_total") or 0
+        running = reading.total("floorline_requests_running") or 0
+        waiting = reading.total("floorline_requests_waiting") or 0
+        assert received == ended + running + waiting
+
+
+def test_the_load_leaves_nothing_behind(run: Run) -> None:
+    last = run.scrapes[-1]
+    assert last.total("floorline_requests_running") == 0
+    assert last.total("floorline_kv_blocks", state="referenced") == 0
+    assert last.total("floorline_floor_violations_total") == 0
+    assert last.total("floorline_engine_up") == 1
+
+
+def test_promtool_finds_nothing_wrong_with_the_metrics(run: Run) -> None:
+    text = httpx.get(f"{run.url}/metrics", timeout=10).text
+    check = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, text=True, timeout=60
+    )
+    assert check.returncode == 0, check.stdout + check.stderr

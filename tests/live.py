@@ -1,0 +1,86 @@
+"""Real processes for the tests: started on a free port, waited for, ended by their id."""
+
+from __future__ import annotations
+
+import re
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+BIN = Path(sys.executable).parent  # the console scripts lie beside the interpreter
+READY = re.compile(r"floorline: ready on (http://\S+)\n")
+READY_TIMEOUT_S = 240.0  # a first start converts weights and calibrates
+STOP_TIMEOUT_S = 45.0  # above --drain-timeout
+
+
+@dataclass(frozen=True, slots=True)
+class LiveServer:
+    """A running `floorline serve`. `log` is its standard error, which grows."""
+
+    url: str
+    process: subprocess.Popen[str]
+    log: Path
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(self.url + path, timeout=30)
+
+    def post(self, path: str, **body: object) -> httpx.Response:
+        return httpx.post(self.url + path, json=body, timeout=60)
+
+
+Serve = Callable[..., AbstractContextManager[LiveServer]]
+
+
+@contextmanager
+def serving(log: Path, *flags: str) -> Iterator[LiveServer]:
+    """Run `floorline serve` with `flags` on a free port, from its ready line to its end."""
+    command = [str(BIN / "floorline"), "serve", "--port", "0", *flags]
+    with log.open("w") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    try:
+        yield LiveServer(_wait_until_ready(process, log), process, log)
+    finally:
+        end(process)
+
+
+def _wait_until_ready(process: subprocess.Popen[str], log: Path) -> str:
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        assert selector.select(READY_TIMEOUT_S), f"no ready line in time:\n{log.read_text()}"
+    line = process.stdout.readline()
+    ready = READY.fullmatch(line)
+    assert ready, f"{line!r} instead of the ready line:\n{log.read_text()}"
+    return ready[1]
+
+
+def end(process: subprocess.Popen[str]) -> int:
+    """Terminate one process of ours, or kill it where it does not listen; give its exit status."""
+    process.terminate()
+    try:
+        return process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait(STOP_TIMEOUT_S)
+    finally:
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def wait_until(happened: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+    """Poll until `happened()`.
+
+    Raises:
+        AssertionError: it did not in time; names `what`.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not happened():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
+        time.sleep(0.1)
