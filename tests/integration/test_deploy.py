@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import tomllib
@@ -14,6 +15,7 @@ import yaml
 
 from deploy.grafana import build
 from server.options import OPTIONS, parse
+from telemetry.catalog import METRICS, PREFIX, Kind, Metric
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -55,6 +57,30 @@ def test_a_checked_in_dashboard_is_what_the_code_builds(name: str) -> None:
 
 def test_no_dashboard_is_checked_in_that_no_code_builds() -> None:
     assert {path.stem for path in build.FOLDER.glob("*")} == set(build.DASHBOARDS)
+
+
+def expressions() -> list[str]:
+    """List the PromQL of every panel and every alert."""
+    boards = [json.loads(path.read_text()) for path in build.FOLDER.glob("*.json")]
+    asked = [t["expr"] for board in boards for panel in board["panels"] for t in panel["targets"]]
+    groups = load(DEPLOY / "alerts.yml")["groups"]
+    return asked + [rule["expr"] for group in groups for rule in group["rules"]]
+
+
+def samples_of(metric: Metric) -> list[str]:
+    endings = ("_bucket", "_sum", "_count") if metric.kind is Kind.HISTOGRAM else ("",)
+    return [PREFIX + metric.name + ending for ending in endings]
+
+
+def test_every_metric_and_label_that_is_asked_for_is_exported() -> None:
+    exported = {name: metric for metric in METRICS for name in samples_of(metric)}
+    selectors = re.findall(r"(floorline_\w+)(?:{(.*?)})?", " ".join(expressions()))
+    assert len(selectors) > len(expressions())
+    for name, matchers in selectors:
+        labels = {label.name: label.values for label in exported[name].labels}
+        for label, values in re.findall(r'(\w+)=~?"(.*?)"', matchers):
+            if label != "model":
+                assert set(values.split("|")) <= set(labels[label]), f"{name}: {label}={values}"
 
 
 def test_panels_tile_the_grid_without_a_hole_or_an_overlap() -> None:
