@@ -15,6 +15,11 @@ from core.errors import ModelError, TemplateFailed
 
 MAX_RENDERED_CHARACTERS: Final = 32 * 1024 * 1024  # above any body that the HTTP side lets in
 
+_FAILURES: Final = (  # what a template's code can raise
+    *(jinja2.TemplateError, ArithmeticError, AttributeError, LookupError),
+    *(RecursionError, TypeError, ValueError),
+)
+
 
 class ChatTemplate:
     """One compiled template. `tokens` are the names that templates expect, such as `bos_token`.
@@ -52,7 +57,7 @@ class ChatTemplate:
                 size += len(piece)
                 if size > MAX_RENDERED_CHARACTERS:
                     raise TemplateFailed("the chat template's output is too long", "messages")
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, OverflowError) as error:
+        except _FAILURES as error:
             raise TemplateFailed(f"the chat template failed: {error}", "messages") from None
         return "".join(pieces)
 

@@ -193,8 +193,9 @@ def _part(part: Any, path: str) -> str:
     if not isinstance(part, dict):
         raise InvalidType(f"{path} must be an object", path)
     if part.get("type") != "text":
-        raise InvalidValue(f"{path}.type must be 'text': the model reads nothing else", path)
+        message = f"{path}.type must be 'text': the model reads nothing else"
+        raise InvalidValue(message, f"{path}.type")
     text = Fields(part, f"{path}.").required("text")
     if not isinstance(text, str):
-        raise InvalidType(f"{path}.text must be a string", path)
+        raise InvalidType(f"{path}.text must be a string", f"{path}.text")
     return text

@@ -1,0 +1,139 @@
+"""Flags, variables, file, defaults: who wins, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from core.errors import SettingsError
+from core.formats import KVFormat, WeightFormat
+from core.settings import Settings
+from server.cli import build_parser, main, read_settings
+from server.options import OPTIONS, resolve
+
+
+def test_nothing_given_is_the_defaults() -> None:
+    assert resolve({}, {}, {}) == Settings()
+
+
+def test_a_flag_wins_over_a_variable_and_that_over_the_file() -> None:
+    flags, environment, file = {"port": "1"}, {"FLOORLINE_PORT": "2"}, {"port": 3}
+    assert resolve(flags, environment, file).http.port == 1
+    assert resolve({}, environment, file).http.port == 2
+    assert resolve({}, {}, file).http.port == 3
+
+
+def test_file_keys_take_dashes_and_toml_types() -> None:
+    file = {"max-num-seqs": 8, "response_cost": False, "drain-timeout": 1.5, "weights": "fp16"}
+    settings = resolve({}, {}, file)
+    assert settings.engine.scheduler.max_num_seqs == 8
+    assert settings.telemetry.response_cost is False
+    assert settings.http.drain_timeout == 1.5
+    assert settings.engine.model.weights is WeightFormat.FP16
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("port", "x", "is not a whole number"),
+        ("port", "65536", "between 0 and 65535"),
+        ("max_num_seqs", "0", "above zero"),
+        ("max_num_seqs", "1.5", "is not a whole number"),
+        ("drain_timeout", "nan", "is not a number"),
+        ("weights", "int3", "is not one of fp32, fp16"),
+        ("kv_memory", "lots", "is not a size"),
+        ("response_cost", "maybe", "is not true or false"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name(name: str, text: str, words: str) -> None:
+    flag, variable = "--" + name.replace("_", "-"), "FLOORLINE_" + name.upper()
+    with pytest.raises(SettingsError, match=f"^{flag}: .*{words}"):
+        resolve({name: text}, {}, {})
+    with pytest.raises(SettingsError, match=f"^{variable}: .*{words}"):
+        resolve({}, {variable: text}, {})
+    with pytest.raises(SettingsError, match=f"config key {name}: .*{words}"):
+        resolve({}, {}, {name: text})
+
+
+@pytest.mark.parametrize("file", [{"prot": 1}, {"http": {"port": 1}}])
+def test_an_unknown_key_of_the_file_is_refused_by_name(file: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match=f"unknown config key: {next(iter(file))}"):
+        resolve({}, {}, file)
+
+
+def test_a_list_in_the_file_is_refused() -> None:
+    with pytest.raises(SettingsError, match="config key port: must be a text"):
+        resolve({}, {}, {"port": [1]})
+
+
+def test_option_names_are_unique() -> None:
+    names = [option.name for option in OPTIONS]
+    assert len(names) == len(set(names))
+
+
+def test_the_command_line_reads_the_file_and_the_flags(tmp_path: Path) -> None:
+    config = tmp_path / "floorline.toml"
+    config.write_text('model = "tinygpt"\nkv-dtype = "fp16"\nport = 9\n')
+    parsed = build_parser().parse_args(
+        ["serve", "--config", str(config), "--port", "0", "--no-response-cost"]
+    )
+    settings = read_settings(parsed, {})
+    assert settings.engine.model.model == "tinygpt"
+    assert settings.engine.model.kv_dtype is KVFormat.FP16
+    assert settings.http.port == 0
+    assert not settings.telemetry.response_cost
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["serve", "--port", "x"],
+        ["serve", "--prot", "1"],
+        ["serve", "--config", "/nowhere/floorline.toml"],
+        ["serve", "--weights", "int3"],
+        ["sing"],
+    ],
+)
+def test_what_the_caller_got_wrong_is_one_line_and_exit_2(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        status = main(arguments)
+    except SystemExit as exit:
+        status = int(exit.code or 0)
+    out, err = capsys.readouterr()
+    assert status == 2
+    assert out == ""
+    assert err.count("\n") == 1
+    assert any(argument in err for argument in arguments[-2:])
+
+
+def test_a_broken_file_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "floorline.toml"
+    config.write_text("port = ")
+    parsed = build_parser().parse_args(["serve", "--config", str(config)])
+    with pytest.raises(SettingsError, match="--config: cannot read"):
+        read_settings(parsed, {})
+
+
+def test_help_shows_every_flag_with_its_default_and_unit(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    text = re.sub(r"\s+", " ", capsys.readouterr().out)
+    for option in OPTIONS:
+        assert option.flag in text
+    assert "(requests; default: 64)" in text
+    assert "How large the KV store is:" in text
+
+
+def test_the_version_is_printed() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "server.cli", "--version"], capture_output=True, check=True
+    )
+    assert re.fullmatch(rb"floorline \d+\.\d+\.\d+\n", result.stdout)

@@ -1,0 +1,189 @@
+"""The supervisor over scripted engines: deaths, restarts, refusals, drains."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import EngineDead, ModelError, ShuttingDown
+from core.request import FinishReason, RequestId, SamplingParams
+from core.settings import EngineSettings
+from core.wire import Fault, Idle, Ready, StepReport, Submit
+from server import supervisor as module
+from server.engine_client import RequestStream
+from server.supervisor import Supervisor
+from tests.fakes_engine import GatedRunner, ScriptedLauncher, refusal, write_model_dir
+
+
+class Books:
+    def __init__(self) -> None:
+        self.starts = self.deaths = 0
+
+    def ready(self, _: Ready) -> Books:
+        self.starts += 1
+        return self
+
+    def on_report(self, report: StepReport) -> None: ...
+    def on_idle(self, idle: Idle) -> None: ...
+    def on_fault(self, fault: Fault) -> None: ...
+
+    def on_engine_down(self) -> None:
+        self.deaths += 1
+
+
+class Stage:
+    """A supervisor with its launcher and its books."""
+
+    def __init__(self, folder: Path, runner: Any = None, refuse: Fault | None = None) -> None:
+        self.launcher = ScriptedLauncher(folder, runner, refuse)
+        self.books = Books()
+        self.supervisor = Supervisor(EngineSettings(), self.books.ready, self.launcher)
+        self.running: asyncio.Task[None]
+
+    async def __aenter__(self) -> Stage:
+        self.running = asyncio.create_task(self.supervisor.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
+        for engine in self.launcher.engines:
+            await engine.wait()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            assert not self.running.done()
+            await asyncio.sleep(0.001)
+
+    def submit(self, name: str, max_tokens: int) -> tuple[RequestStream, asyncio.Event]:
+        wake = asyncio.Event()
+        request = Submit(RequestId(name), (1,), max_tokens, SamplingParams(), ())
+        client = self.supervisor.client()
+        return client.submit(request, lambda _: None, wake.set), wake
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(test, 20))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_model_dir(tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_BACKOFF_S", 0.001)
+
+
+def test_a_dead_engine_is_started_again(folder: Path) -> None:
+    async def test() -> None:
+        async with Stage(folder, GatedRunner()) as stage:
+            with pytest.raises(EngineDead, match="starting"):
+                stage.supervisor.client()
+            await stage.until(lambda: stage.supervisor.ready)
+            stream, wake = stage.submit("a", 100)
+            stage.launcher.engine.kill()
+            await wake.wait()
+            assert isinstance(stream.error, EngineDead)
+            assert not stage.supervisor.healthy
+            with pytest.raises(EngineDead, match="started again"):
+                stage.supervisor.client()
+            await stage.until(lambda: stage.supervisor.ready)
+            assert (stage.books.starts, stage.books.deaths) == (2, 1)
+            stream, wake = stage.submit("b", 1)
+            await wake.wait()
+            await stage.until(lambda: stream.ended)
+            assert stream.reason is FinishReason.LENGTH
+
+    run(test())
+
+
+def test_an_engine_that_keeps_dying_is_given_up(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test() -> None:
+        async with Stage(folder) as stage:
+            for starts in range(1, module.MAX_FAILURES + 2):
+                await stage.until(
+                    lambda n=starts: stage.books.starts == n and stage.supervisor.ready
+                )
+                stage.launcher.engine.kill()
+            with pytest.raises(EngineDead, match="giving up"):
+                await stage.running
+
+    run(test())
+    assert "ended unexpectedly" in caplog.text
+
+
+def test_a_model_that_cannot_be_used_ends_the_supervisor(folder: Path) -> None:
+    async def test() -> None:
+        async with Stage(folder, refuse=refusal("model", "no such file")) as stage:
+            with pytest.raises(ModelError, match="no such file"):
+                await stage.running
+
+    run(test())
+
+
+def test_a_drain_lets_live_requests_finish_and_refuses_new_ones(folder: Path) -> None:
+    async def test() -> None:
+        gated = GatedRunner()
+        async with Stage(folder, gated) as stage:
+            await stage.until(lambda: stage.supervisor.ready)
+            stream, _ = stage.submit("a", 3)
+            draining = asyncio.create_task(stage.supervisor.drain(10))
+            await asyncio.sleep(0)
+            with pytest.raises(ShuttingDown):
+                stage.supervisor.client()
+            assert stage.supervisor.healthy
+            assert not stage.supervisor.ready
+            gated.open()
+            await draining
+            await stage.running
+            assert stream.reason is FinishReason.LENGTH
+            assert (stage.books.starts, stage.books.deaths) == (1, 0)
+
+    run(test())
+
+
+def test_a_drain_that_takes_too_long_ends_what_is_live(folder: Path) -> None:
+    async def test() -> None:
+        gated = GatedRunner()
+        async with Stage(folder, gated) as stage:
+            await stage.until(lambda: stage.supervisor.ready)
+            stream, _ = stage.submit("a", 100)
+            await stage.supervisor.drain(0.01)
+            assert isinstance(stream.error, ShuttingDown)
+            gated.open()
+            await stage.running
+
+    run(test())
+
+
+def test_a_drain_before_the_engine_is_up_is_done_at_once(folder: Path) -> None:
+    async def test() -> None:
+        async with Stage(folder) as stage:
+            await stage.supervisor.drain(10)
+            await stage.running
+
+    run(test())
+
+
+def test_an_engine_that_stands_still_is_not_healthy(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        gated = GatedRunner()
+        async with Stage(folder, gated) as stage:
+            await stage.until(lambda: stage.supervisor.ready)
+            monkeypatch.setattr(module, "STALL_S", 0.005)
+            stage.submit("a", 1)
+            await stage.until(lambda: not stage.supervisor.healthy)
+            gated.open()
+            await stage.until(lambda: stage.supervisor.healthy)
+
+    run(test())
