@@ -1,0 +1,91 @@
+"""The floor curve: what the cost model allows at each rate, on the axes of the measured curve.
+
+Reads what it needs from the server's own counters; it loads no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from costmodel.capacity import decode_ceiling_tokens_per_s
+from loadgen.join import Scrape, Window, divide
+from loadgen.observe import OK, Record
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one server moves per step and per request, and how fast it could.
+
+    Units: bytes, FLOPs, seconds.
+    """
+
+    weight_bytes: float  # per step, the head included
+    kv_bytes_per_request: float  # read per decode step, at the mean context
+    flops_per_token: float
+    peak_bytes_per_s: float
+    peak_flops_per_s: float
+    prompt_tokens: float
+    output_tokens: float
+
+
+def work_of(scrapes: Sequence[Scrape], records: Sequence[Record]) -> Work | None:
+    """Derive the work from a run; None where the server does not tell enough."""
+    answered = [r for r in records if r.outcome == OK and r.output_tokens is not None]
+    if len(scrapes) < 2 or not answered:
+        return None
+    window, last = Window(scrapes[0], scrapes[-1]), scrapes[-1]
+    read = [
+        window.grew("floorline_bytes_moved_total", op="read", component=name)
+        for name in ("weights", "lm_head")
+    ]
+    steps = window.grew("floorline_step_duration_seconds_count")
+    kinds = [window.grew("floorline_tokens_total", kind=kind) for kind in ("prompt", "generated")]
+    tokens = sum(grown or 0.0 for grown in kinds)
+    prompt = sum(r.asked_prompt_tokens for r in answered) / len(answered)
+    output = sum(r.output_tokens or 0 for r in answered) / len(answered)
+    weight_bytes = divide(sum(grown or 0.0 for grown in read), steps)
+    kv_bytes = last.total("floorline_kv_bytes_per_token")
+    flops = divide(window.grew("floorline_flops_total"), tokens)
+    peak_bytes = last.total("floorline_peak_bytes_per_second", level="dram")
+    peak_flops = last.total("floorline_peak_flops_per_second")
+    if not (weight_bytes and kv_bytes and flops and peak_bytes and peak_flops):
+        return None
+    context = prompt + output / 2
+    return Work(weight_bytes, kv_bytes * context, flops, peak_bytes, peak_flops, prompt, output)
+
+
+def capacity_per_s(work: Work) -> float:
+    """Bound the rate: KV reads alone must fit into the bandwidth, all FLOPs into the peak."""
+    by_memory = work.peak_bytes_per_s / (work.output_tokens * work.kv_bytes_per_request)
+    tokens = work.prompt_tokens + work.output_tokens
+    by_compute = work.peak_flops_per_s / (tokens * work.flops_per_token)
+    return min(by_memory, by_compute)
+
+
+def floor_itl_s(work: Work, rate: float) -> float | None:
+    """Give the least inter-token latency at which `rate` requests per second can be sustained.
+
+    In a steady state the batch is rate × output tokens × step time, so the step time solves
+    s = (weights + rate·output·s·KV) / bandwidth. Below a batch of one, it is the lone request's.
+    Returns: None at or above capacity, where no step time is sustainable.
+    """
+    if rate >= capacity_per_s(work):
+        return None
+    kv_bytes_per_s = rate * work.output_tokens * work.kv_bytes_per_request
+    steady_s = work.weight_bytes / (work.peak_bytes_per_s - kv_bytes_per_s)
+    alone_s = 1 / decode_ceiling_tokens_per_s(
+        work.weight_bytes, work.kv_bytes_per_request, work.peak_bytes_per_s
+    )
+    return max(steady_s, alone_s)
+
+
+def curve(work: Work, highest_rate: float, points: int = 60) -> list[dict[str, float]]:
+    """Sample the floor curve up to `highest_rate` or just below capacity."""
+    end = min(highest_rate, 0.99 * capacity_per_s(work))
+    rates = [end * (n + 1) / points for n in range(points)]
+    return [
+        {"rate": rate, "itl_ms": itl_s * 1e3, "output_tokens_per_s": rate * work.output_tokens}
+        for rate in rates
+        if (itl_s := floor_itl_s(work, rate)) is not None
+    ]

@@ -1,0 +1,95 @@
+"""Is the client right, and up to which load? Answered against the mock, on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from loadgen.campaign import run_plan
+from loadgen.mock import Behaviour
+from loadgen.plan import make_plan
+from loadgen.report import report
+from loadgen.spec import PlanSpec, RunSpec
+from loadgen.verdict import Exit
+
+OUTPUT_TOKENS = 32
+LADDER_PER_S = (25, 50, 100, 200, 400, 800)
+RUNG_S = 4.0
+
+
+@contextmanager
+def mock_process(behaviour: Behaviour) -> Iterator[str]:
+    """Serve from a process of its own, so that client and server share no interpreter."""
+    command = [sys.executable, "-m", "loadgen.mock", json.dumps(asdict(behaviour))]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.stdin.close()
+
+
+def measured(behaviour: Behaviour, plan: PlanSpec) -> dict[str, Any]:
+    with mock_process(behaviour) as url:
+        return report(asyncio.run(run_plan(url, make_plan(plan), RunSpec(), quiet=True)))
+
+
+def exact() -> Iterator[tuple[str, bool]]:
+    """Check what is known to the millisecond or to the token. Yields (what, whether it holds)."""
+    plan = PlanSpec(rate=20.0, requests=40, output=f"={OUTPUT_TOKENS}")
+    by_four = measured(Behaviour(gap_s=0.04, tokens_per_chunk=4), plan)["metrics"]
+    for metric, want_ms in (("itl", 10.0), ("tpot_net", 10.0), ("icl", 40.0)):
+        got_ms = by_four[metric]["p50"]["value"]
+        yield f"{metric} {got_ms:.2f} ms, truly {want_ms:.0f} ms", abs(got_ms - want_ms) < 1
+    for name, behaviour in (
+        ("a frame split over 3 packets", Behaviour(packets=3)),
+        ("5 frames joined in one packet", Behaviour(join=5)),
+    ):
+        summary = measured(behaviour, plan)
+        count = summary["bill"]["tokens"]["output"]["client"]
+        yield f"{name}: {count} tokens", count == OUTPUT_TOKENS * 40
+    failing = measured(Behaviour(fail_every=5), plan)
+    yield f"1 in 5 fails: attainment {failing['attainment']:.0%}", failing["attainment"] == 0.8
+
+
+def limit() -> Iterator[tuple[float, dict[str, Any]]]:
+    """Raise the rate until the client no longer keeps up. Yields (rate, summary)."""
+    for rate in LADDER_PER_S:
+        plan = PlanSpec(rate=float(rate), duration=RUNG_S, output=f"={OUTPUT_TOKENS}")
+        summary = measured(Behaviour(gap_s=0.03), plan)
+        yield rate, summary
+        if not summary["valid"]:
+            return
+
+
+def selftest() -> Exit:
+    """Print each check and each rung of the ladder.
+
+    Returns: CLIENT_LIMITED where a check failed, or the lowest rung is too much already.
+    """
+    checks = []
+    for what, holds in exact():
+        print(f"{'ok  ' if holds else 'FAIL'} {what}", flush=True)
+        checks.append(holds)
+    trusted = None
+    for rate, summary in limit():
+        client = summary["client"]
+        reasons = "; ".join(client["limits"]) or "keeps up"
+        streams = client["mean_inflight"]
+        print(f"     {rate:4.0f} requests/s, {streams:.0f} streams: {reasons}", flush=True)
+        if summary["valid"]:
+            trusted = (rate, streams)
+    if trusted:
+        chunks = trusted[0] * OUTPUT_TOKENS
+        print(f"trust one worker here up to {trusted[0]:.0f} requests/s, {trusted[1]:.0f} streams,"
+              f" {chunks:.0f} chunks/s")  # fmt: skip
+    return Exit.OK if trusted and all(checks) else Exit.CLIENT_LIMITED
