@@ -1,0 +1,111 @@
+"""Builds an engine from its settings: the model prepared, weights mapped, the KV store allocated.
+
+What is resolved here ("auto" and None end here) is what the loop and the server are told.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from core.errors import SettingsError
+from core.formats import KVFormat, WeightFormat
+from core.machine import Peaks
+from core.model import ModelConfig, TensorRole
+from core.request import BlockId, Request, RequestId
+from core.settings import EngineSettings
+from core.step import Slice, StepPlan
+from engine.calibrate import resolve_peaks
+from engine.kvstore import allocate_kv
+from engine.limits import resolve_kv_dtype, resolve_max_model_len, resolve_num_blocks
+from engine.model import Decoder
+from engine.model_runner import ModelRunner
+from engine.prepare import prepare, say
+from engine.torch_ops import TorchOps
+from engine.weights import allocated_bytes, load_weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A loaded model, ready to run steps, and all that others are told about it."""
+
+    runner: ModelRunner
+    config: ModelConfig
+    model_dir: Path
+    weights: WeightFormat
+    kv_dtype: KVFormat
+    weight_bytes: dict[TensorRole, int]  # allocated
+    kv_bytes: int  # allocated
+    block_size: int
+    num_blocks: int
+    max_model_len: int
+    threads: int
+    peaks: Peaks
+    backend: str
+    isa: str
+
+    def warm_up(self) -> None:
+        """Run one block of prompt through the model, so that the first request finds warm pages.
+
+        Mutates: the slots of block 0, which nobody owns yet.
+        """
+        length = min(self.block_size, self.max_model_len)
+        request = Request(
+            id=RequestId("warm-up"),
+            prompt_ids=(0,) * length,
+            max_tokens=1,
+            block_table=[BlockId(0)],
+        )
+        self.runner.execute(StepPlan((Slice(request, 0, length, samples=True),)))
+
+
+def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say) -> Engine:
+    """Prepare, load and allocate.
+
+    Mutates: the model cache, the peaks' cache, torch's thread count.
+    Raises:
+        ModelError: the model cannot be read or is not supported.
+        SettingsError: a limit that cannot be had; the message names the flag.
+    """
+    threads = resolve_threads(settings.threads)
+    torch.set_num_threads(threads)
+    prepared = prepare(settings.model, progress)
+    config, block_size = prepared.config, settings.kv.block_size
+    kv_dtype = resolve_kv_dtype(settings.model)
+    num_blocks = resolve_num_blocks(settings.kv, config, kv_dtype)
+    limit = settings.model.max_model_len
+    max_model_len = resolve_max_model_len(limit, config, num_blocks * block_size)
+    peaks = resolve_peaks(settings, threads)
+
+    weights = load_weights(prepared.dir, config)
+    ops = TorchOps(config)
+    kv = allocate_kv(config, kv_dtype, num_blocks, block_size)
+    return Engine(
+        runner=ModelRunner(Decoder(config, weights, ops), ops, kv),
+        config=config,
+        model_dir=prepared.dir,
+        weights=settings.model.weights,
+        kv_dtype=kv_dtype,
+        weight_bytes=allocated_bytes(weights, config),
+        kv_bytes=kv.nbytes,
+        block_size=block_size,
+        num_blocks=num_blocks,
+        max_model_len=max_model_len,
+        threads=threads,
+        peaks=peaks,
+        backend=ops.backend,
+        isa=ops.isa,
+    )
+
+
+def resolve_threads(asked: int | None) -> int:
+    """Give the threads to compute with: as told, or the cores that this process may use."""
+    if asked is not None and asked < 1:
+        raise SettingsError(f"--threads {asked}: must be at least 1")
+    if asked is not None:
+        return asked
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

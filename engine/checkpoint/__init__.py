@@ -1,0 +1,1 @@
+"""Reading what others published: files in, `ModelConfig`, tensors and tokenizer out."""

@@ -1,0 +1,128 @@
+"""Reads a Hugging Face directory: config.json, safetensors (one file or sharded), tokenizer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from core.errors import ModelError
+from core.model import ModelConfig
+from engine.checkpoint.hf_config import read_config
+from engine.checkpoint.source import (
+    TEMPLATE_FILE,
+    TOKENIZER_CONFIG_FILE,
+    TOKENIZER_FILE,
+    Checkpoint,
+    Source,
+    fingerprint,
+)
+from engine.checkpoint.tokenizer import to_json, tokenizer_config
+
+_NAMES = {
+    "embed": "model.embed_tokens.weight",
+    "final_norm": "model.norm.weight",
+    "lm_head": "lm_head.weight",
+    "input_norm": "input_layernorm.weight",
+    "post_norm": "post_attention_layernorm.weight",
+    **{f"{x}_proj": f"self_attn.{x}_proj.weight" for x in "qkvo"},
+    **{f"{x}_norm": f"self_attn.{x}_norm.weight" for x in "qk"},
+    **{f"{x}_proj": f"mlp.{x}_proj.weight" for x in ("gate", "up", "down")},
+}
+
+
+def hf_name(name: str) -> str:
+    """Translate our tensor name: "layers.3.q_proj" is "model.layers.3.self_attn.q_proj.weight"."""
+    if not name.startswith("layers."):
+        return _NAMES[name]
+    _, layer, part, *bias = name.split(".")
+    full = f"model.layers.{layer}.{_NAMES[part]}"
+    return full.replace(".weight", ".bias") if bias else full
+
+
+def source(folder: Path) -> Source:
+    """Describe a directory by the files that matter in it.
+
+    Raises:
+        ModelError: it holds no config.json or no safetensors.
+    """
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"{folder}: no config.json in this directory")
+    if not list(folder.glob("*.safetensors")):
+        raise ModelError(f"{folder}: no *.safetensors in this directory (other formats: convert)")
+    files = [p for p in folder.iterdir() if p.suffix in (".json", ".safetensors", ".jinja")]
+    return Source(folder.name, str(folder), fingerprint(files), lambda: _open(folder))
+
+
+def _open(folder: Path) -> Checkpoint:
+    generation = folder / "generation_config.json"
+    config = read_config(
+        _read_json(folder / "config.json"),
+        _read_json(generation) if generation.is_file() else {},
+        folder.name,
+    )
+    return Checkpoint(config, _TensorReader(folder, config).read, _text_files(folder))
+
+
+class _TensorReader:
+    """Opens each safetensors file once, memory-mapped, and finds tensors by our names."""
+
+    def __init__(self, folder: Path, config: ModelConfig) -> None:
+        self._file_of: dict[str, Any] = {}
+        try:
+            for path in sorted(folder.glob("*.safetensors")):
+                opened = safe_open(path, framework="pt")
+                self._file_of |= dict.fromkeys(opened.keys(), opened)
+        except SafetensorError as error:
+            raise ModelError(f"{path}: not a readable safetensors file ({error})") from error
+        missing = [s.name for s in config.tensors() if hf_name(s.name) not in self._file_of]
+        if missing:
+            raise ModelError(f"{folder}: {len(missing)} tensors are missing, first {missing[0]}")
+
+    def read(self, name: str) -> torch.Tensor:
+        stored = hf_name(name)
+        return self._file_of[stored].get_tensor(stored)
+
+
+def _text_files(folder: Path) -> dict[str, str]:
+    path = folder / TOKENIZER_FILE
+    if not path.is_file():
+        raise ModelError(f"{folder}: no {TOKENIZER_FILE} (other tokenizer files are not supported)")
+    config_path = folder / TOKENIZER_CONFIG_FILE
+    config = _read_json(config_path) if config_path.is_file() else {}
+    described = tokenizer_config(bos=_text(config, "bos_token"), eos=_text(config, "eos_token"))
+    files = {
+        TOKENIZER_FILE: path.read_text("utf-8"),
+        TOKENIZER_CONFIG_FILE: to_json(described),
+    }
+    template = _template(folder, config)
+    return files | ({TEMPLATE_FILE: template} if template else {})
+
+
+def _template(folder: Path, config: dict[str, Any]) -> str | None:
+    if (folder / TEMPLATE_FILE).is_file():
+        return (folder / TEMPLATE_FILE).read_text("utf-8")
+    template = config.get("chat_template")
+    if isinstance(template, list):  # several by name; the plain one is called default
+        named = {entry["name"]: entry["template"] for entry in template}
+        template = named.get("default")
+    return template
+
+
+def _text(config: dict[str, Any], key: str) -> str | None:
+    """Give a special token's text; some files hold it as an object with flags."""
+    token = config.get(key)
+    return token["content"] if isinstance(token, dict) else token
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text("utf-8"))
+    except ValueError as error:
+        raise ModelError(f"{path}: not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: not a JSON object")
+    return value

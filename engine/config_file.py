@@ -1,0 +1,26 @@
+"""A `ModelConfig` as JSON and back, for the prepared folder."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Final
+
+from core.model import Activation, ModelConfig, RopeConfig, RopeScaling
+
+CONFIG_FILE: Final = "config.json"
+
+
+def config_to_json(config: ModelConfig) -> str:
+    return json.dumps(asdict(config), indent=1)
+
+
+def config_from_json(text: str) -> ModelConfig:
+    """Invariant: gives back what `config_to_json` was given."""
+    raw = json.loads(text)
+    rope = raw.pop("rope")
+    rope["scaling"] = RopeScaling(rope["scaling"])
+    raw["activation"] = Activation(raw["activation"])
+    raw["sliding_window"] = tuple(raw["sliding_window"])
+    raw["eos_token_ids"] = tuple(raw["eos_token_ids"])
+    return ModelConfig(rope=RopeConfig(**rope), **raw)

@@ -1,0 +1,53 @@
+"""How many blocks there are and how long a request may be: pure functions, no tensors."""
+
+from __future__ import annotations
+
+from core.errors import SettingsError
+from core.formats import KVFormat, WeightFormat
+from core.model import ModelConfig
+from core.settings import KVSettings, ModelSettings, parse_bytes
+from costmodel.storage import kv_bytes_per_token
+
+
+def resolve_kv_dtype(settings: ModelSettings) -> KVFormat:
+    """Follow the weights where nothing is said: fp32 with fp32, else fp16."""
+    if settings.kv_dtype is not None:
+        return settings.kv_dtype
+    return KVFormat.FP32 if settings.weights is WeightFormat.FP32 else KVFormat.FP16
+
+
+def resolve_num_blocks(settings: KVSettings, config: ModelConfig, kv: KVFormat) -> int:
+    """Count the blocks of the KV store: as told, or as many as --kv-memory holds.
+
+    Raises:
+        SettingsError: not one block.
+    """
+    if settings.block_size < 1:
+        raise SettingsError(f"--block-size {settings.block_size}: must be at least 1")
+    if settings.num_kv_blocks is not None:
+        if settings.num_kv_blocks < 1:
+            raise SettingsError(f"--num-kv-blocks {settings.num_kv_blocks}: must be at least 1")
+        return settings.num_kv_blocks
+    block_bytes = settings.block_size * kv_bytes_per_token(config, kv)
+    blocks = parse_bytes(settings.kv_memory, "--kv-memory") // block_bytes
+    if blocks < 1:
+        raise SettingsError(
+            f"--kv-memory {settings.kv_memory}: a block of {config.name} takes {block_bytes} bytes"
+        )
+    return blocks
+
+
+def resolve_max_model_len(asked: int | None, config: ModelConfig, pool_tokens: int) -> int:
+    """Give the one context limit: the model's, the pool's and the asked one, whichever is least.
+
+    Raises:
+        SettingsError: more than the model can, or nothing, is asked for.
+    """
+    longest = config.max_position_tokens
+    if asked is not None and asked < 1:
+        raise SettingsError(f"--max-model-len {asked}: must be at least 1")
+    if asked is not None and asked > longest:
+        raise SettingsError(
+            f"--max-model-len {asked}: {config.name} was made for at most {longest} tokens"
+        )
+    return min(asked or longest, longest, pool_tokens)

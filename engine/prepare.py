@@ -1,0 +1,176 @@
+"""Turns any source into a folder in the user's cache: config, tokenizer, weights as we store them.
+
+A folder that is there is checked file by file before it is used. Nothing here computes a step.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import torch
+from safetensors.torch import save_file
+
+from core.errors import ModelError
+from core.formats import WeightFormat
+from core.model import ModelConfig, TensorRole, TensorSpec
+from core.settings import ModelSettings
+from engine.checkpoint.locate import locate
+from engine.checkpoint.source import Checkpoint, Source
+from engine.config_file import CONFIG_FILE, config_from_json, config_to_json
+
+CONVERTER_VERSION: Final = 1  # raise it when the same source would give other files
+MANIFEST_FILE: Final = "manifest.json"
+
+_SHARD_BYTES: Final = 2**30  # bounds the memory of a conversion
+_DTYPES: Final = {WeightFormat.FP32: torch.float32, WeightFormat.FP16: torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A folder whose files were verified, and the model it holds."""
+
+    dir: Path
+    config: ModelConfig
+
+
+def say(message: str) -> None:
+    print(f"floorline: {message}", file=sys.stderr, flush=True)
+
+
+def prepare(settings: ModelSettings, progress: Callable[[str], None] = say) -> PreparedModel:
+    """Give the folder of a model, converting it first where there is none that is whole and fresh.
+
+    Mutates: the cache. One process at a time works on a folder; it appears in one rename.
+    Cost: a pass of SHA-256 over all files at each start.
+    Raises:
+        ModelError: the source cannot be read, is not supported or does not fit the format.
+    """
+    source = locate(settings.model, settings.seed)
+    folder = cache_dir() / "models" / _folder_name(source, settings.weights)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.with_suffix(".lock")):
+            if not is_whole(folder, source.fingerprint):
+                _rebuild(folder, source, settings.weights, progress)
+            return PreparedModel(folder, _read_config(folder))
+    except OSError as error:  # no space, no right to write, or a source that vanished
+        raise ModelError(f"{source.name} could not be prepared in {folder}: {error}") from error
+
+
+def cache_dir() -> Path:
+    """Give where converted models and measurements lie; FLOORLINE_CACHE overrides."""
+    if given := os.environ.get("FLOORLINE_CACHE"):
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "floorline"
+
+
+def is_whole(folder: Path, fingerprint: str) -> bool:
+    """Whether each file is the one that was written, from a source that has not changed since."""
+    try:
+        manifest = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
+        return manifest["fingerprint"] == fingerprint and all(
+            sha256(folder / name) == digest for name, digest in manifest["files"].items()
+        )
+    except (OSError, ValueError, KeyError, TypeError):  # absent or broken: to be rebuilt
+        return False
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read_config(folder: Path) -> ModelConfig:
+    return config_from_json((folder / CONFIG_FILE).read_text("utf-8"))
+
+
+def _folder_name(source: Source, weights: WeightFormat) -> str:
+    key = f"{source.identity}\n{weights}\n{CONVERTER_VERSION}"
+    readable = re.sub(r"[^\w-]+", "-", source.name)
+    return f"{readable}-{weights}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock between processes; the system drops it when its holder dies."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _rebuild(
+    folder: Path, source: Source, weights: WeightFormat, progress: Callable[[str], None]
+) -> None:
+    """Convert into a folder beside, then put it in place; what a dead process left goes first."""
+    progress(f"preparing {source.name} as {weights} in {folder}")
+    partial = folder.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        _convert(source.open(), weights, partial, progress)
+        files = {path.name: sha256(path) for path in sorted(partial.iterdir())}
+        manifest = {"fingerprint": source.fingerprint, "files": files}
+        (partial / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1), "utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _convert(
+    checkpoint: Checkpoint, weights: WeightFormat, folder: Path, progress: Callable[[str], None]
+) -> None:
+    (folder / CONFIG_FILE).write_text(config_to_json(checkpoint.config), "utf-8")
+    for name, text in checkpoint.files.items():
+        (folder / name).write_text(text, "utf-8")
+    for number, shard in enumerate(_shards(checkpoint, weights, progress)):
+        save_file(shard, folder / f"weights-{number:05}.safetensors")
+
+
+def _shards(
+    checkpoint: Checkpoint, weights: WeightFormat, progress: Callable[[str], None]
+) -> Iterator[dict[str, torch.Tensor]]:
+    total, done, told = checkpoint.config.parameters, 0, 0
+    shard: dict[str, torch.Tensor] = {}
+    for spec in checkpoint.config.tensors():
+        shard[spec.name] = stored(spec, checkpoint.read(spec.name), weights)
+        done += spec.parameters
+        if done * 4 // total > told:  # say so at each quarter
+            told = done * 4 // total
+            progress(f"converted {done / 1e6:,.0f} of {total / 1e6:,.0f} million parameters")
+        if sum(tensor.nbytes for tensor in shard.values()) >= _SHARD_BYTES:
+            yield shard
+            shard = {}
+    if shard:
+        yield shard
+
+
+def stored(spec: TensorSpec, tensor: torch.Tensor, weights: WeightFormat) -> torch.Tensor:
+    """Bring one tensor into the format it is stored in; vectors are always fp32.
+
+    Raises:
+        ModelError: its shape is not the config's, or fp16 cannot hold its range.
+    """
+    vector = spec.role is TensorRole.VECTOR
+    shape = (spec.columns,) if vector else (spec.rows, spec.columns)
+    if tensor.shape != shape:
+        raise ModelError(f"{spec.name}: shape {tuple(tensor.shape)}, the config says {shape}")
+    if not torch.isfinite(tensor).all():
+        raise ModelError(f"{spec.name}: holds NaN or infinity")
+    converted = tensor.to(torch.float32 if vector else _DTYPES[weights]).contiguous()
+    if not torch.isfinite(converted).all():
+        largest = tensor.abs().max().item()
+        raise ModelError(f"{spec.name}: {largest:.3g} is too large for fp16; use --weights fp32")
+    return converted
