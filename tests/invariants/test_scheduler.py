@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -132,6 +132,7 @@ TestScheduler.settings = settings(
     stateful_step_count=MOVES,
     deadline=None,
     derandomize=PROFILE != "soak",
+    phases=[Phase.generate] if PROFILE == "quick" else list(Phase),
     suppress_health_check=list(HealthCheck),
 )
 if PROFILE == "soak":

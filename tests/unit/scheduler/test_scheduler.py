@@ -41,9 +41,11 @@ class World:
 
     def run(self) -> list[Ended]:
         ends: list[Ended] = []
-        while self.scheduler.has_work:
+        for _ in range(100):
+            if not self.scheduler.has_work:
+                return ends
             ends += self.step()[1]
-        return ends
+        raise AssertionError("no end in 100 steps")
 
 
 def shape(plan: StepPlan) -> list[tuple[str, int, int, bool]]:
@@ -351,6 +353,15 @@ def test_a_preempted_request_waits_for_blocks() -> None:
     world = World(blocks=2)
     world.add(request("old"), request("new"))
     world.step()
+    world.step()
+    assert waiting(world) == (1, 0, 0)
+
+
+def test_everybody_waits_for_blocks_while_a_running_request_does() -> None:
+    world = World(blocks=3, seqs=2)
+    world.add(request("old", prompt=5, max_tokens=3), request("short"), request("waits"))
+    world.step()
+    assert waiting(world) == (0, 1, 0)
     world.step()
     assert waiting(world) == (1, 0, 0)
 
