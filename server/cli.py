@@ -129,7 +129,10 @@ def _calibrate(_: argparse.Namespace) -> int:
 
 
 def _models(_: argparse.Namespace) -> int:
-    return subprocess.run([sys.executable, "-m", "engine", "--models"], check=False).returncode
+    from server.models import list_models
+
+    list_models()
+    return 0
 
 
 if __name__ == "__main__":

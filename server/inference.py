@@ -82,4 +82,7 @@ class Inference:
 
     def _timing(self, generation: Generation) -> str:
         timings = self._service.served().telemetry.timings(generation.ids)
-        return timings.server_timing()
+        parts = [("queue", timings.queue), ("prefill", timings.prefill), ("decode", timings.decode)]
+        if timings.floor is not None:
+            parts.append(("floor", timings.floor))
+        return ", ".join(f"{name};dur={ms:.3f}" for name, ms in parts)

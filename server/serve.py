@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
+from typing import Final
 
 import uvicorn
 
@@ -18,6 +19,8 @@ from server.app import create_app
 from server.cli import USAGE_ERROR, version
 from server.screen import start_screen
 from server.service import Served, Service
+
+HTTP_GRACE_S: Final = 5  # for the last bytes of answers, once the engine has drained
 
 log = logging.getLogger("floorline.server")
 
@@ -78,42 +81,12 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
             announced = True
 
     service = Service(settings, on_ready=on_ready)
-    http = HttpServer(
-        uvicorn.Config(
-            create_app(service, version()),
-            access_log=False,
-            log_config=None,
-            lifespan="off",
-            timeout_graceful_shutdown=5,
-        )
-    )
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    return await _until_stopped(service, http, listener, stop)
-
-
-async def _until_stopped(
-    service: Service, http: HttpServer, listener: socket.socket, stop: asyncio.Event
-) -> int:
-    """Run engine and HTTP side together; the first to end, or a signal, ends both."""
-    engine = asyncio.create_task(service.supervisor.run())
-    web = asyncio.create_task(http.serve(sockets=[listener]))
-    stopped = asyncio.create_task(stop.wait())
-    await asyncio.wait((engine, web, stopped), return_when=asyncio.FIRST_COMPLETED)
-    if stopped.done():
-        log.info("draining: %d requests are live", service.supervisor.live)
-        await service.supervisor.drain(service.settings.http.drain_timeout)
-    http.should_exit = True
-    await web
-    stopped.cancel()
-    if not engine.done():
-        engine.cancel()
     try:
-        await engine
-    except asyncio.CancelledError:
-        return 0
+        await serve_until(service, listener, stop)
     except (ModelError, SettingsError) as error:
         print(f"floorline: error: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -121,3 +94,35 @@ async def _until_stopped(
         print(f"floorline: error: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+async def serve_until(service: Service, listener: socket.socket, stop: asyncio.Event) -> None:
+    """Run engine and HTTP side until `stop`, then drain; the end of either ends both.
+
+    Raises:
+        ModelError, SettingsError: the engine cannot use what it was told.
+        EngineDead: the engine failed too often.
+    """
+    config = uvicorn.Config(
+        create_app(service, version()),
+        access_log=False,
+        log_config=None,
+        lifespan="off",
+        timeout_graceful_shutdown=HTTP_GRACE_S,
+    )
+    http = HttpServer(config)
+    engine = asyncio.create_task(service.supervisor.run())
+    web = asyncio.create_task(http.serve(sockets=[listener]))
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait((engine, web, stopped), return_when=asyncio.FIRST_COMPLETED)
+    drained = False
+    if stopped.done():
+        log.info("draining: %d requests are live", service.supervisor.live)
+        drained = await service.supervisor.drain(service.settings.http.drain_timeout)
+    http.should_exit = True
+    await web
+    stopped.cancel()
+    if not drained:
+        engine.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await engine

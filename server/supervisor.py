@@ -6,6 +6,7 @@ It knows processes and sockets; what the requests are about is the client's and 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import sys
@@ -30,7 +31,8 @@ class EngineProcess(Protocol):
     """What runs the engine. `wait` may be called again after the end."""
 
     async def wait(self) -> int: ...
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        """End it at once; no news if it has ended."""
 
 
 class Launcher(Protocol):
@@ -64,7 +66,7 @@ class _Subprocess:
         return await self._process.wait()
 
     def kill(self) -> None:
-        if self._process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
             self._process.kill()
 
 
@@ -130,21 +132,25 @@ class Supervisor:
             log.warning("starting the engine again in %.2f s", delay_s)
             await asyncio.sleep(delay_s)
 
-    async def drain(self, timeout_s: float) -> None:
+    async def drain(self, timeout_s: float) -> bool:
         """Take no new work; let live requests finish, for `timeout_s` at most.
 
         What is still live then ends with `ShuttingDown`.
+
+        Returns:
+            Whether there was an engine, whose exit then ends `run`.
         """
         self.draining = True
         client = self._client
         if client is None:
-            return
+            return False
         client.drain()
         try:
             await asyncio.wait_for(client.closed.wait(), timeout_s)
         except TimeoutError:
             log.warning("%d requests did not finish within %g s", client.live, timeout_s)
             client.close(ShuttingDown("the server is shutting down"))
+        return True
 
     async def _run_one(self) -> float:
         """Run one engine from start to end; return the seconds that it was ready."""
@@ -192,5 +198,7 @@ async def _reap(process: EngineProcess, grace_s: float) -> None:
     try:
         await asyncio.wait_for(process.wait(), grace_s)
     except TimeoutError:
+        log.warning("ending an engine that is not ready or does not exit")
+    finally:
         process.kill()
         await process.wait()

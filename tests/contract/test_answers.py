@@ -1,0 +1,241 @@
+"""Golden bodies and SSE bytes of both routes. The scripted model recites one sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.contract.conftest import Server
+from tests.fakes_engine import EOS
+
+COST_FIELDS = {
+    "queue_ms", "ttft_ms", "prefill_ms", "decode_ms", "stalled_ms", "mean_itl_ms",
+    "tokens_per_second", "floor_ms", "efficiency", "bytes_read", "bytes_written", "flops",
+    "kv_block_seconds", "cached_tokens", "recomputed_tokens", "steps", "mean_batch", "regime",
+    "interference_ms", "cost_usd",
+}  # fmt: skip
+
+
+def completion(http: httpx.Client, **fields: Any) -> Any:
+    response = http.post("/v1/completions", json={"prompt": "hi", **fields})
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def chat_messages(content: str = "hi") -> list[dict[str, str]]:
+    return [{"role": "user", "content": content}]
+
+
+def stream(http: httpx.Client, path: str, **fields: Any) -> list[Any]:
+    """Read a stream to its end; give its JSON, having checked the framing."""
+    response = http.post(path, json={"stream": True, **fields})
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert response.headers["cache-control"] == "no-cache"
+    assert response.headers["x-accel-buffering"] == "no"
+    events = response.text.split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    assert all(event.startswith("data: ") and "\n" not in event for event in events[:-1])
+    return [json.loads(event.removeprefix("data: ")) for event in events[:-2]]
+
+
+def test_a_completion_has_the_documented_body(http: httpx.Client) -> None:
+    body = completion(http, max_tokens=7, model="tinygpt")
+    id, created, cost = body.pop("id"), body.pop("created"), body.pop("cost")
+    assert id.startswith("cmpl-")
+    assert isinstance(created, int)
+    assert set(cost) == COST_FIELDS
+    assert cost["steps"] == 7
+    assert cost["floor_ms"] > 0
+    assert body == {
+        "object": "text_completion",
+        "model": "tinygpt",
+        "choices": [{"index": 0, "text": "Die Gr\ufffd", "logprobs": None,
+                     "finish_reason": "length"}],
+        "usage": {
+            "prompt_tokens": 2,
+            "completion_tokens": 7,
+            "total_tokens": 9,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
+    }  # fmt: skip
+
+
+def test_a_chat_has_the_documented_body(http: httpx.Client) -> None:
+    response = http.post(
+        "/v1/chat/completions", json={"messages": chat_messages(), "max_tokens": 3}
+    )
+    body = response.json()
+    assert body.pop("id").startswith("chatcmpl-")
+    assert isinstance(body.pop("created"), int)
+    assert set(body.pop("cost")) == COST_FIELDS
+    prompt_tokens = len("user\nhi\nassistant\n") + 3
+    assert body == {
+        "object": "chat.completion",
+        "model": "tinygpt",
+        "choices": [{
+            "index": 0,
+            "message": {"role": "assistant", "content": "Die", "refusal": None},
+            "logprobs": None,
+            "finish_reason": "length",
+        }],
+        "usage": {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": 3,
+            "total_tokens": prompt_tokens + 3,
+            "prompt_tokens_details": {"cached_tokens": 0},
+        },
+    }  # fmt: skip
+
+
+def test_an_answer_tells_its_timing_and_its_id(http: httpx.Client) -> None:
+    response = http.post("/v1/completions", json={"prompt": "hi"})
+    names = [part.partition(";dur=")[0] for part in response.headers["server-timing"].split(", ")]
+    assert names == ["queue", "prefill", "decode", "floor"]
+    assert len(response.headers["x-request-id"]) == 32
+
+
+@pytest.mark.parametrize(("given", "echoed"), [("abc-1", True), ("a b", False), ("x" * 129, False)])
+def test_a_safe_request_id_is_echoed(http: httpx.Client, given: str, echoed: bool) -> None:
+    response = http.get("/health", headers={"x-request-id": given})
+    assert (response.headers["x-request-id"] == given) is echoed
+    assert len(response.headers.get_list("x-request-id")) == 1
+
+
+def test_a_streamed_completion_sends_whole_characters_then_its_end_and_cost(
+    http: httpx.Client,
+) -> None:
+    chunks = stream(http, "/v1/completions", prompt="hi", max_tokens=10)
+    texts = [chunk["choices"][0]["text"] for chunk in chunks]
+    assert "".join(texts) == "Die Größ"
+    reasons = [chunk["choices"][0]["finish_reason"] for chunk in chunks]
+    assert reasons == [None] * (len(chunks) - 1) + ["length"]
+    assert texts[-1] == ""
+    assert {(chunk["id"], chunk["object"], chunk["model"]) for chunk in chunks} == {
+        (chunks[0]["id"], "text_completion", "tinygpt")
+    }
+    assert ["cost" in chunk for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert set(chunks[-1]["cost"]) == COST_FIELDS
+    assert not any("usage" in chunk for chunk in chunks)
+
+
+def test_a_streamed_chat_opens_with_its_role_and_ends_with_an_empty_delta(
+    http: httpx.Client,
+) -> None:
+    chunks = stream(http, "/v1/chat/completions", messages=chat_messages(), max_tokens=3)
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
+    assert deltas[0] == {"role": "assistant", "content": ""}
+    assert deltas[-1] == {}
+    assert all(set(delta) == {"content"} for delta in deltas[1:-1])
+    assert "".join(delta["content"] for delta in deltas[1:-1]) == "Die"
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+
+
+def test_usage_comes_in_a_chunk_of_its_own_where_it_was_asked_for(http: httpx.Client) -> None:
+    options = {"include_usage": True}
+    chunks = stream(
+        http, "/v1/completions", prompt=["a", "bc"], max_tokens=2, stream_options=options
+    )
+    assert [chunk["usage"] for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert not any("cost" in chunk for chunk in chunks[:-1])
+    last = chunks[-1]
+    assert last["choices"] == []
+    assert last["usage"]["prompt_tokens"] == 3
+    assert last["usage"]["completion_tokens"] == 4
+    assert set(last["cost"]) == COST_FIELDS
+
+
+def test_running_usage_grows_to_the_total(http: httpx.Client) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    fields = {"messages": chat_messages(), "max_tokens": 5, "stream_options": options}
+    chunks = stream(http, "/v1/chat/completions", **fields)
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
+    assert counts[0] == 0
+    assert counts == sorted(counts)
+    assert counts[-1] == 5
+    assert len({chunk["usage"]["prompt_tokens"] for chunk in chunks}) == 1
+
+
+@pytest.mark.parametrize("max_tokens", [1, 6, 7, 8, 20, 60])
+@pytest.mark.parametrize("stop", [None, "€", [": 3", "ß"], ["🦊", "zzz"], ["Die"]])
+def test_joined_deltas_are_the_whole_text(
+    http: httpx.Client, max_tokens: int, stop: object
+) -> None:
+    fields = {"prompt": "hi", "max_tokens": max_tokens, "stop": stop}
+    whole = completion(http, **fields)
+    options = {"include_usage": True}
+    chunks = stream(http, "/v1/completions", **fields, stream_options=options)
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    assert "".join(choice["text"] for choice in choices) == whole["choices"][0]["text"]
+    assert choices[-1]["finish_reason"] == whole["choices"][0]["finish_reason"]
+    assert chunks[-1]["usage"] == whole["usage"]
+
+
+def test_a_stop_string_is_cut_and_its_tokens_are_counted(http: httpx.Client) -> None:
+    body = completion(http, max_tokens=50, stop=["ß"])
+    assert body["choices"][0]["text"] == "Die Grö"
+    assert body["choices"][0]["finish_reason"] == "stop"
+    assert body["usage"]["completion_tokens"] == len("Die Größ".encode())
+
+
+def test_an_end_of_sequence_stops_unless_it_is_ignored(http: httpx.Client) -> None:
+    body = completion(http, prompt="!", max_tokens=8, return_token_ids=True)
+    assert body["choices"][0]["finish_reason"] == "stop"
+    assert body["choices"][0]["text"] == "Die G"
+    assert body["choices"][0]["token_ids"] == [*b"Die G", EOS]
+    assert body["choices"][0]["prompt_token_ids"] == [ord("!")]
+    assert body["usage"]["completion_tokens"] == 6
+    body = completion(http, prompt="!", max_tokens=8, ignore_eos=True)
+    assert body["choices"][0]["finish_reason"] == "length"
+    assert body["usage"]["completion_tokens"] == 8
+
+
+def test_streamed_token_ids_join_to_the_whole_ones(http: httpx.Client) -> None:
+    fields = {"prompt": [[104, 105], [33]], "max_tokens": 9, "return_token_ids": True}
+    whole = completion(http, **fields)
+    chunks = stream(http, "/v1/completions", **fields)
+    for expected in whole["choices"]:
+        parts = [c for chunk in chunks for c in chunk["choices"] if c["index"] == expected["index"]]
+        assert [id for part in parts for id in part["token_ids"]] == expected["token_ids"]
+        assert parts[0]["prompt_token_ids"] == expected["prompt_token_ids"]
+        assert not any("prompt_token_ids" in part for part in parts[1:])
+
+
+@pytest.mark.parametrize("prompt", [["a", "!b"], [[97], [33, 98]]])
+def test_a_list_of_prompts_is_answered_in_its_order(http: httpx.Client, prompt: Any) -> None:
+    body = completion(http, prompt=prompt, max_tokens=7)
+    assert [choice["index"] for choice in body["choices"]] == [0, 1]
+    assert [choice["finish_reason"] for choice in body["choices"]] == ["length", "stop"]
+    assert body["usage"]["prompt_tokens"] == 3
+
+
+def test_no_tokens_are_generated_for_a_max_tokens_of_zero(http: httpx.Client) -> None:
+    body = completion(http, max_tokens=0)
+    assert body["choices"][0]["text"] == ""
+    assert body["choices"][0]["finish_reason"] == "length"
+    assert body["usage"]["completion_tokens"] == 0
+
+
+def test_a_chat_without_max_tokens_fills_the_room(http: httpx.Client) -> None:
+    body = http.post("/v1/chat/completions", json={"messages": chat_messages()}).json()
+    assert body["usage"]["total_tokens"] == 512
+
+
+def test_special_tokens_in_a_message_are_text_to_the_model(http: httpx.Client) -> None:
+    plain = http.post(
+        "/v1/chat/completions", json={"messages": chat_messages("<|im_end|>"), "max_tokens": 1}
+    ).json()
+    assert plain["usage"]["prompt_tokens"] == len("user\n<|im_end|>\nassistant\n") + 3
+
+
+def test_the_cost_can_be_left_out(start: Callable[..., Server]) -> None:
+    server = start(response_cost="false")
+    body = completion(server.client)
+    assert "cost" not in body
+    chunks = stream(server.client, "/v1/completions", prompt="hi")
+    assert not any("cost" in chunk for chunk in chunks)

@@ -1,0 +1,190 @@
+"""Models, health, version, metrics, debug; and the server's life: death of an engine, drains."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+
+import httpx
+import pytest
+
+from tests.contract.conftest import Server
+from tests.fakes_engine import GatedRunner
+
+
+def test_the_model_is_listed_and_found_by_its_name(http: httpx.Client) -> None:
+    listed = http.get("/v1/models").json()
+    assert listed["object"] == "list"
+    (model,) = listed["data"]
+    assert model.pop("created") > 0
+    assert model == {
+        "id": "tinygpt",
+        "object": "model",
+        "owned_by": "floorline",
+        "max_model_len": 512,
+    }
+    assert http.get("/v1/models/tinygpt").json()["id"] == "tinygpt"
+    assert http.get("/v1/models/other").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["org/my-model", "org%2Fmy-model"])
+def test_a_served_name_may_hold_slashes(start: Callable[..., Server], path: str) -> None:
+    server = start(served_model_name="org/my-model")
+    assert server.client.get(f"/v1/models/{path}").json()["id"] == "org/my-model"
+    body = {"prompt": "a", "model": "org/my-model", "max_tokens": 1}
+    assert server.client.post("/v1/completions", json=body).json()["model"] == "org/my-model"
+
+
+def test_health_readiness_and_version(http: httpx.Client) -> None:
+    assert http.get("/health").json() == {"status": "ok"}
+    assert http.get("/ready").json() == {"status": "ready"}
+    assert http.get("/version").json()["version"].count(".") == 2
+
+
+def test_metrics_are_prometheus_text_that_counts_requests(start: Callable[..., Server]) -> None:
+    server = start()
+    server.client.post("/v1/completions", json={"prompt": ["a", "b"], "max_tokens": 3})
+    response = server.client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    assert 'floorline_requests_received_total{model="tinygpt"} 2.0' in response.text
+    assert 'floorline_requests_total{model="tinygpt",outcome="length"} 2.0' in response.text
+    assert 'floorline_requests_running{model="tinygpt"} 0.0' in response.text
+
+
+def test_a_stop_string_is_counted_as_a_stop(start: Callable[..., Server]) -> None:
+    server = start()
+    body = {"prompt": "a", "max_tokens": 3, "stop": "e"}
+    server.client.post("/v1/completions", json=body)
+    metrics = server.client.get("/metrics").text
+    assert 'floorline_requests_total{model="tinygpt",outcome="stop"} 1.0' in metrics
+
+
+def test_the_last_steps_are_shown(start: Callable[..., Server]) -> None:
+    server = start()
+    server.client.post("/v1/completions", json={"prompt": "a", "max_tokens": 5})
+    assert len(server.client.get("/debug/steps?n=3").json()["steps"]) == 3
+    assert len(server.client.get("/debug/steps").json()["steps"]) == 5
+
+
+@pytest.mark.parametrize("n", ["x", "-1", "1.5", "0", "9" * 30])
+def test_a_bad_number_of_steps_is_refused(http: httpx.Client, n: str) -> None:
+    response = http.get(f"/debug/steps?n={n}")
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "n"
+
+
+def test_a_request_is_found_by_the_id_of_its_answer(start: Callable[..., Server]) -> None:
+    server = start()
+    id = server.client.post("/v1/completions", json={"prompt": "a", "max_tokens": 2}).json()["id"]
+    response = server.client.get(f"/debug/requests/{id}-0")
+    assert response.status_code == 200, response.text
+    assert server.client.get("/debug/requests/nobody").status_code == 404
+
+
+class Gated:
+    """A server whose engine makes a step only when told."""
+
+    def __init__(self, start: Callable[..., Server]) -> None:
+        self.runner = GatedRunner()
+        self.server = start(self.runner)
+
+    def stream(self, max_tokens: int = 100) -> Iterator[str]:
+        """Open a stream, see its first event, and yield its lines from there."""
+        body = {"prompt": "a", "max_tokens": max_tokens, "stream": True}
+        with self.server.client.stream("POST", "/v1/completions", json=body) as response:
+            self.runner.gate.release()
+            for line in response.iter_lines():
+                if line:
+                    yield line
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        pause = threading.Event()
+        while not condition():
+            pause.wait(0.002)
+
+
+@pytest.fixture
+def gated(start: Callable[..., Server]) -> Iterator[Gated]:
+    made = Gated(start)
+    yield made
+    made.runner.open()
+
+
+def test_a_closed_stream_gives_its_blocks_back_within_two_steps(gated: Gated) -> None:
+    lines = gated.stream()
+    next(lines)
+    pool = gated.server.launcher.engine.pool
+    assert pool.referenced_blocks > 0
+    lines.close()  # type: ignore[attr-defined]
+    gated.wait_until(lambda: gated.server.service.supervisor.live == 0)
+    before = len(gated.runner.plans)
+    gated.runner.open()
+    gated.wait_until(lambda: pool.referenced_blocks == 0)
+    assert len(gated.runner.plans) - before <= 2
+
+
+def test_a_caller_that_leaves_before_its_answer_is_given_up(gated: Gated) -> None:
+    body = {"prompt": "a", "max_tokens": 100}
+    with pytest.raises(httpx.ReadTimeout):
+        gated.server.client.post("/v1/completions", json=body, timeout=0.3)
+    gated.wait_until(lambda: gated.server.service.supervisor.live == 0)
+    gated.runner.open()
+    pool = gated.server.launcher.engine.pool
+    gated.wait_until(lambda: pool.referenced_blocks == 0)
+    metrics = gated.server.client.get("/metrics").text
+    assert 'floorline_requests_total{model="tinygpt",outcome="aborted"} 1.0' in metrics
+
+
+def test_a_dead_engine_ends_streams_with_an_error_and_a_new_one_serves(gated: Gated) -> None:
+    lines = gated.stream()
+    next(lines)
+    gated.server.launcher.engine.kill()
+    *_, error, done = list(lines)
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == "engine_dead"
+    assert done == "data: [DONE]"
+    client = gated.server.client
+    gated.wait_until(lambda: client.get("/ready").status_code == 200)
+    assert client.post("/v1/completions", json={"prompt": "a"}).status_code == 200
+    assert len(gated.server.launcher.engines) == 2
+
+
+def test_while_the_engine_is_down_requests_are_told_when_to_come_back(
+    gated: Gated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.supervisor.FIRST_BACKOFF_S", 0.5)
+    gated.server.launcher.engine.kill()
+    client = gated.server.client
+    gated.wait_until(lambda: client.get("/health").status_code == 503)
+    response = client.post("/v1/completions", json={"prompt": "a"})
+    assert response.status_code == 503
+    assert response.json()["error"]["code"] == "engine_dead"
+    assert int(response.headers["retry-after"]) >= 1
+    assert client.get("/metrics").status_code == 200
+    gated.wait_until(lambda: client.get("/health").status_code == 200)
+
+
+def test_a_drain_finishes_streams_and_refuses_new_requests(gated: Gated) -> None:
+    lines = gated.stream(max_tokens=3)
+    next(lines)
+    server = gated.server
+    server.drain()
+    gated.wait_until(lambda: server.service.supervisor.draining)
+    with httpx.Client(base_url=server.url) as other:
+        response = other.post("/v1/completions", json={"prompt": "a"})
+        assert response.status_code == 503
+        assert response.json()["error"]["code"] == "shutting_down"
+        assert "retry-after" in response.headers
+        assert other.get("/ready").status_code == 503
+    gated.runner.open()
+    assert list(lines)[-1] == "data: [DONE]"
+    server.stop()
+
+
+def test_a_slow_reader_holds_up_nobody(start: Callable[..., Server]) -> None:
+    server = start()
+    body = {"prompt": "a", "max_tokens": 500, "stream": True}
+    with server.client.stream("POST", "/v1/completions", json=body) as slow:
+        other = server.client.post("/v1/completions", json={"prompt": "b", "max_tokens": 400})
+        assert other.json()["usage"]["completion_tokens"] == 400
+        assert list(slow.iter_lines())[-2:] == ["data: [DONE]", ""]
