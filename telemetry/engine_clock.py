@@ -1,0 +1,64 @@
+"""Keeps the time law: every nanosecond of an engine's life is in a step, a fault, a gap or idle."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Spans(NamedTuple):
+    """What an advance of the clock found. Units: ns."""
+
+    idle: int
+    gap: int  # the engine's host time between records
+    wall: int  # what the engine's life grew by
+
+
+class EngineClock:
+    """Runs from `Ready` to the engine's end.
+
+    A scrape may extend an idle span past the moment at which work arrived: the excess is a debt
+    that later idle time pays, since counters never go down.
+
+    Invariant: Σ wall = Σ (idle + gap + records) − the debt.
+    """
+
+    def __init__(self) -> None:
+        self.running = False
+        self._idle = False
+        self._mark_ns = 0  # everything before it is booked
+        self._debt_ns = 0
+
+    def start(self, ready_ns: int) -> None:
+        self.running = self._idle = True
+        self._mark_ns = ready_ns
+
+    def stop(self) -> None:
+        """End with the engine. What it did after its last record nobody knows."""
+        self.running = self._idle = False
+
+    def record(self, start_ns: int, end_ns: int) -> Spans:
+        """Book a step or a fault from `start_ns` to `end_ns`, and what lies before it."""
+        spans = self._advance(start_ns, end_ns)
+        self._idle = False
+        return spans
+
+    def rest(self, start_ns: int) -> Spans:
+        """Book that the engine idles since `start_ns`."""
+        spans = self._advance(start_ns, start_ns)
+        self._idle = True
+        return spans
+
+    def extend(self, now_ns: int) -> Spans:
+        """Bring an idle engine's time up to now; a busy engine reports for itself."""
+        return self._advance(now_ns, now_ns) if self._idle else Spans(0, 0, 0)
+
+    def _advance(self, start_ns: int, end_ns: int) -> Spans:
+        before = max(start_ns - self._mark_ns, 0)
+        self._debt_ns += max(min(self._mark_ns, end_ns) - start_ns, 0)
+        wall = max(end_ns - self._mark_ns, 0)
+        self._mark_ns += wall
+        if not self._idle:
+            return Spans(0, before, wall)
+        paid = min(self._debt_ns, before)
+        self._debt_ns -= paid
+        return Spans(before - paid, 0, wall)

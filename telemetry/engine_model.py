@@ -1,0 +1,53 @@
+"""What `Ready` says about the engine, checked: a cost model that misses bytes makes no floor."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from core.machine import Peaks
+from core.wire import Ready
+from costmodel.storage import kv_bytes_per_token, weight_bytes
+from costmodel.work import Arithmetic
+
+log = logging.getLogger("floorline.telemetry")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineModel:
+    """The arithmetic of the model that runs, and the peaks that its floors divide by.
+
+    Invariant: where `coverage` is not exactly 1, `peaks` are unknown.
+    """
+
+    arithmetic: Arithmetic
+    peaks: Peaks
+    coverage: Mapping[str, float]  # predicted / allocated bytes, of weights and of kv
+
+
+def engine_model(ready: Ready) -> EngineModel:
+    """Hold what the engine allocated against what the cost model predicts; warn by name."""
+    predicted = weight_bytes(ready.model, ready.weights)
+    for role in sorted(predicted.keys() | ready.weight_bytes.keys()):
+        expected, allocated = predicted.get(role, 0), ready.weight_bytes.get(role, 0)
+        if expected != allocated:
+            log.warning(
+                "cost model: %s weights take %d bytes, predicted %d", role, allocated, expected
+            )
+    kv_bytes = ready.num_blocks * ready.block_size * kv_bytes_per_token(ready.model, ready.kv_dtype)
+    if kv_bytes != ready.kv_bytes:
+        log.warning("cost model: the KV store takes %d bytes, not %d", ready.kv_bytes, kv_bytes)
+    coverage = {
+        "weights": _ratio(sum(predicted.values()), sum(ready.weight_bytes.values())),
+        "kv": _ratio(kv_bytes, ready.kv_bytes),
+    }
+    peaks = ready.peaks
+    if predicted != ready.weight_bytes or kv_bytes != ready.kv_bytes:
+        log.warning("cost model: no floor is shown for this engine")
+        peaks = replace(peaks, dram=None, cache=None, flops=None)
+    return EngineModel(Arithmetic(ready.model, ready.weights, ready.kv_dtype), peaks, coverage)
+
+
+def _ratio(predicted: int, allocated: int) -> float:
+    return predicted / allocated if allocated else 0.0

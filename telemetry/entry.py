@@ -1,0 +1,157 @@
+"""One request as the ledger knows it: where its time went and what it was charged.
+
+No prompt, no text, no engine state lives here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from core.request import FinishReason, RequestId
+from core.wire import SliceRecord
+from costmodel.charges import Charge
+from costmodel.floor import Regime
+
+
+class Stage(StrEnum):
+    """What a request's time is spent on; not its phase in the engine, which stalls have none of."""
+
+    QUEUE = "queue"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    STALLED = "stalled"  # from a preemption to the next token
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Entry:
+    """Mutable, and mutated by the event loop only.
+
+    Invariant: `stage_ns` sums to the time from `received_ns` to `since_ns`.
+    Units: `_ns` monotonic moments or spans; `nusd` 1e-9 US dollars.
+    """
+
+    id: RequestId
+    tenant: str
+    prompt_tokens: int
+    received_ns: int
+    since_ns: int  # the current stage's begin
+    stage: Stage = Stage.QUEUE
+    stage_ns: dict[Stage, int] = field(default_factory=lambda: dict.fromkeys(Stage, 0))
+
+    tokens: int = 0  # in the answer; overrun ones are not
+    first_token_ns: int | None = None
+    last_token_ns: int = 0
+    resumed: bool = False  # preempted since its last token
+    finish_tokens: int | None = None  # the server found a stop: further tokens are overrun
+    finish_reason: FinishReason | None = None  # set before `ended_ns` where tokens are due still
+    ended_ns: int | None = None  # for its caller
+    released: bool = False  # the engine's terminal event came
+    forgotten: bool = False  # nobody will ask any more
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    flops: int = 0
+    floor_ns: int = 0
+    time_ns: int = 0
+    nusd: int = 0
+    steps: int = 0
+    steps_ns: int = 0
+    steps_without_floor: int = 0
+    batch_sum: int = 0
+    regime_ns: dict[Regime, int] = field(default_factory=dict)
+    cached_tokens: int = 0
+    recomputed_tokens: int = 0
+    kv_block_ns: int = 0
+    blocks_since_ns: int | None = None
+
+    @property
+    def overran(self) -> bool:
+        """Whether whatever is sampled next comes after the end that the server found."""
+        return self.finish_tokens is not None and self.tokens >= self.finish_tokens
+
+    @property
+    def itl_sum_ns(self) -> int:
+        return 0 if self.first_token_ns is None else self.last_token_ns - self.first_token_ns
+
+    def is_decode(self, piece: SliceRecord) -> bool:
+        return piece.start >= self.prompt_tokens and piece.recomputed == 0
+
+    def enter(self, stage: Stage, at_ns: int) -> None:
+        """Move to `stage`; a moment before the last move counts as that move's."""
+        at_ns = max(at_ns, self.since_ns)
+        self.stage_ns[self.stage] += at_ns - self.since_ns
+        self.stage, self.since_ns = stage, at_ns
+
+    def admitted(self, at_ns: int) -> None:
+        if self.first_token_ns is None and self.ended_ns is None:
+            self.enter(Stage.PREFILL, at_ns)
+
+    def preempted(self, at_ns: int) -> None:
+        self.blocks_since_ns = None
+        if self.ended_ns is None:
+            self.enter(Stage.STALLED, at_ns)
+            self.resumed = True
+
+    def got_token(self, at_ns: int) -> None:
+        """Count a token of the answer."""
+        if self.first_token_ns is None:
+            self.first_token_ns = at_ns
+        self.last_token_ns = at_ns
+        self.tokens += 1
+        self.resumed = False
+        if self.stage is not Stage.DECODE:
+            self.enter(Stage.DECODE, at_ns)
+        if self.overran and self.finish_reason is not None:
+            self.end(self.finish_reason, at_ns)
+
+    def finish(self, n_tokens: int, reason: FinishReason, at_ns: int) -> int:
+        """Take the end that the server found; it holds from the `n_tokens`-th token on.
+
+        Returns: tokens counted before that turn out to be overrun.
+        """
+        surplus = max(self.tokens - n_tokens, 0)
+        self.tokens -= surplus
+        self.finish_tokens, self.finish_reason = n_tokens, reason
+        if self.overran:
+            self.end(reason, at_ns)
+        return surplus
+
+    def end(self, reason: FinishReason, at_ns: int) -> None:
+        """Stop its clocks; what the caller was told first holds."""
+        if self.ended_ns is None:
+            self.enter(self.stage, at_ns)
+            self.ended_ns, self.finish_reason = self.since_ns, reason
+
+    def took_part(
+        self, piece: SliceRecord, batch: int, wall_ns: int, regime: Regime | None
+    ) -> None:
+        """Count a step that served it."""
+        self.steps += 1
+        self.steps_ns += wall_ns
+        self.batch_sum += batch
+        self.cached_tokens += piece.cached
+        self.recomputed_tokens += piece.recomputed
+        if regime is None:
+            self.steps_without_floor += 1
+        else:
+            self.regime_ns[regime] = self.regime_ns.get(regime, 0) + wall_ns
+
+    def pay(self, charge: Charge, nusd: int) -> None:
+        self.bytes_read += charge.bytes_read
+        self.bytes_written += charge.bytes_written
+        self.flops += charge.flops
+        self.floor_ns += charge.floor_ns
+        self.time_ns += charge.time_ns
+        self.nusd += nusd
+
+    def rent(self, blocks: int, start_ns: int, end_ns: int) -> int:
+        """Count blocks held since its last step, or since `start_ns` where it held none.
+
+        Returns: block-nanoseconds.
+        """
+        since_ns = start_ns if self.blocks_since_ns is None else self.blocks_since_ns
+        self.blocks_since_ns = end_ns
+        held = blocks * max(end_ns - since_ns, 0)
+        self.kv_block_ns += held
+        return held

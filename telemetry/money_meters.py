@@ -1,0 +1,62 @@
+"""Books money by tenant and by what it bought, and the price of a million tokens."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from telemetry.labels import PREFILL, SHARED_TENANT
+from telemetry.registry import Instruments, Tally
+from telemetry.window import Window
+
+NUSD: Final = 1e-9
+
+_PRICE_WINDOW_S: Final = 60
+
+
+class MoneyMeters:
+    """Exists only where there is a price."""
+
+    def __init__(self, make: Instruments, nusd_per_hour: int) -> None:
+        make.gauge("price_usd_per_hour").set(nusd_per_hour * NUSD)
+        self._make = make
+        self._cost: dict[tuple[str, str], Tally] = {}  # bounded: the ledger bounds tenants
+        self._per_million = {
+            (direction, basis): make.gauge(
+                "cost_usd_per_million_tokens", direction=direction, basis=basis
+            )
+            for direction in ("input", "output")
+            for basis in ("usage", "allocation")
+        }
+        self._window = Window(_PRICE_WINDOW_S, 5)  # prefill, decode, all nusd; prompt, generated
+
+    def used(self, tenant: str, kind: str, nusd: int, now_ns: int) -> None:
+        """Book a request's share of a prefill or decode slice."""
+        self._book(tenant, kind, nusd)
+        prefill = kind == PREFILL
+        self._window.add(now_ns, (nusd * prefill, nusd * (not prefill), nusd, 0, 0))
+
+    def shared(self, component: str, nusd: int, now_ns: int) -> None:
+        """Book idle or waste, which no tenant pays for."""
+        self._book(SHARED_TENANT, component, nusd)
+        self._window.add(now_ns, (0, 0, nusd, 0, 0))
+
+    def tokens(self, prompt: int, generated: int, now_ns: int) -> None:
+        self._window.add(now_ns, (0, 0, 0, prompt, generated))
+
+    def _book(self, tenant: str, component: str, nusd: int) -> None:
+        key = (tenant, component)
+        if key not in self._cost:
+            self._cost[key] = self._make.tally(
+                "cost_usd_total", NUSD, tenant=tenant, component=component
+            )
+        self._cost[key].add(nusd)
+
+    def refresh(self, now_ns: int) -> None:
+        """Price the last minute's tokens; without tokens there is no price of one."""
+        prefill, decode, total, prompt, generated = self._window.sums(now_ns)
+        spread = total / (prefill + decode) if prefill + decode else math.nan
+        for direction, nusd, tokens in (("input", prefill, prompt), ("output", decode, generated)):
+            usd = nusd * NUSD * 1e6 / tokens if tokens else math.nan
+            self._per_million[direction, "usage"].set(usd)
+            self._per_million[direction, "allocation"].set(usd * spread)

@@ -1,0 +1,70 @@
+"""Reads what the operator wants counted and priced. Nothing is counted here."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from core.errors import SettingsError
+from core.settings import TelemetrySettings
+from telemetry.labels import OBJECTIVES
+
+_LIMIT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
+_ALIASES: Final = ("vllm",)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """The telemetry settings as they are used. Units: nano-USD per hour; ns."""
+
+    price_nusd_per_hour: int | None
+    objectives_ns: Mapping[str, int]
+    vllm_aliases: bool
+
+
+def resolve(settings: TelemetrySettings) -> Resolved:
+    """Check and convert.
+
+    Raises:
+        SettingsError: names the flag and what it takes.
+    """
+    aliases = settings.metric_aliases
+    if aliases is not None and aliases not in _ALIASES:
+        raise SettingsError(f"--metric-aliases: {aliases!r} is not one of {', '.join(_ALIASES)}")
+    return Resolved(
+        _price_nusd_per_hour(settings.price_per_hour),
+        {} if settings.slo is None else parse_slo(settings.slo),
+        aliases is not None,
+    )
+
+
+def parse_slo(text: str) -> dict[str, int]:
+    """Read "ttft=500ms,itl=50ms" as nanoseconds by objective.
+
+    Raises:
+        SettingsError: an unknown or repeated objective, or a limit that is no time above zero.
+    """
+    limits: dict[str, int] = {}
+    for item in text.split(","):
+        name, _, limit = (piece.strip() for piece in item.partition("="))
+        match = _LIMIT.fullmatch(limit)
+        if name not in OBJECTIVES or name in limits or match is None:
+            raise SettingsError(
+                f"--slo: {item.strip()!r} is not one of {', '.join(OBJECTIVES)} with a limit, "
+                "each once, such as ttft=500ms,e2e=10s"
+            )
+        limits[name] = round(float(match[1]) * (1e6 if match[2] == "ms" else 1e9))
+        if limits[name] == 0:
+            raise SettingsError(f"--slo: {name} must be above zero")
+    return limits
+
+
+def _price_nusd_per_hour(price: float | None) -> int | None:
+    if price is None:
+        return None
+    if not (math.isfinite(price) and price >= 0):
+        raise SettingsError(f"--price-per-hour: {price} must be a finite number, zero or above")
+    return round(price * 1e9)

@@ -1,0 +1,33 @@
+"""Sums over the last seconds, in buckets of one second. It knows no clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+_NS_PER_S: Final = 1_000_000_000
+
+
+class Window:
+    """`width` running sums over the last `seconds`.
+
+    Cost: at most `seconds` + 1 buckets, whatever is added.
+    """
+
+    def __init__(self, seconds: int, width: int) -> None:
+        self._seconds, self._width = seconds, width
+        self._buckets: deque[tuple[int, list[float]]] = deque(maxlen=seconds + 1)
+
+    def add(self, now_ns: int, values: Sequence[float]) -> None:
+        second = now_ns // _NS_PER_S
+        if not self._buckets or self._buckets[-1][0] != second:
+            self._buckets.append((second, [0.0] * self._width))
+        sums = self._buckets[-1][1]
+        for index, value in enumerate(values):
+            sums[index] += value
+
+    def sums(self, now_ns: int) -> list[float]:
+        oldest = now_ns // _NS_PER_S - self._seconds
+        recent = [values for second, values in self._buckets if second > oldest]
+        return [sum(values[index] for values in recent) for index in range(self._width)]
