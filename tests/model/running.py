@@ -1,0 +1,104 @@
+"""Drives the real scheduler, pool and runner, as the engine loop does, without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import torch
+
+from core.formats import KVFormat
+from core.model import ModelConfig
+from core.request import BlockId, Request, RequestId, SamplingParams
+from core.settings import SchedulerSettings
+from core.step import Slice, StepPlan
+from engine.batch import build_batch
+from engine.kvstore import KVStore, allocate_kv
+from engine.model import Decoder
+from engine.model_runner import ModelRunner
+from engine.torch_ops import TorchOps
+from engine.weights import Weights
+from kvcache.pool import BlockPool
+from scheduler.scheduler import Scheduler
+
+GREEDY = SamplingParams(temperature=0)
+BLOCK_SIZE = 16
+
+
+@dataclass
+class Model:
+    """A decoder with its ops; KV stores are made as they are needed."""
+
+    config: ModelConfig
+    decoder: Decoder
+    ops: TorchOps
+
+    @classmethod
+    def of(cls, config: ModelConfig, weights: Weights) -> Model:
+        ops = TorchOps(config)
+        return cls(config, Decoder(config, weights, ops), ops)
+
+    def kv(self, num_blocks: int, kv: KVFormat = KVFormat.FP32) -> KVStore:
+        return allocate_kv(self.config, kv, num_blocks, BLOCK_SIZE)
+
+    @torch.inference_mode()
+    def logits(self, plan: StepPlan, kv: KVStore) -> torch.Tensor:
+        batch = build_batch(plan, kv.block_size)
+        attention = self.ops.plan_attention(batch, kv.block_size)
+        return self.decoder.forward(batch, attention, kv)
+
+
+@dataclass
+class Outcome:
+    """What a run gave: output tokens by request, and how it went."""
+
+    outputs: list[list[int]] = field(default_factory=list)
+    preemptions: int = 0
+    largest_batch: int = 0
+
+
+def generate(
+    model: Model,
+    prompts: Iterable[tuple[int, ...]],
+    max_tokens: int,
+    num_blocks: int = 256,
+    budget: int = 128,
+    sampling: Callable[[int], SamplingParams] = lambda index: GREEDY,
+) -> Outcome:
+    """Run all prompts together to `max_tokens` each."""
+    runner = ModelRunner(model.decoder, model.ops, model.kv(num_blocks))
+    pool = BlockPool(num_blocks, BLOCK_SIZE)
+    scheduler = Scheduler(pool, SchedulerSettings(max_num_batched_tokens=budget))
+    requests = [
+        Request(
+            id=RequestId(f"r{index}"),
+            prompt_ids=prompt,
+            max_tokens=max_tokens,
+            sampling=sampling(index),
+        )
+        for index, prompt in enumerate(prompts)
+    ]
+    for request in requests:
+        scheduler.add(request)
+    outcome = Outcome()
+    while scheduler.has_work:
+        plan = scheduler.plan()
+        scheduler.commit(plan, runner.execute(plan))
+        outcome.largest_batch = max(outcome.largest_batch, len(plan.slices))
+    outcome.outputs = [request.output_ids for request in requests]
+    outcome.preemptions = sum(request.preemptions for request in requests)
+    return outcome
+
+
+def sliced(
+    tokens: tuple[int, ...], first_block: int, start: int, length: int, samples: bool = True
+) -> Slice:
+    """One slice of a request whose blocks follow each other from `first_block` on."""
+    blocks = -(-len(tokens) // BLOCK_SIZE)
+    request = Request(
+        id=RequestId(f"at {first_block}"),
+        prompt_ids=tokens,
+        max_tokens=1,
+        block_table=[BlockId(first_block + index) for index in range(blocks)],
+    )
+    return Slice(request, start, length, samples)
