@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from core.request import BlockId, Request, RequestId
-from tests.invariants.world import Sizes, World
+from tests.invariants.fake_model import Sizes
+from tests.invariants.world import World
 
 LENGTHS = {  # worlds, moves in each
     "quick": (200, 30),
-    "suite": (1_000, 40),
+    "suite": (600, 40),
     "soak": (30_000, 70),
 }
 PROFILE = os.environ.get("FLOORLINE_INVARIANTS", "suite")

@@ -7,57 +7,17 @@ positions ran, and what every slot of the KV store holds are written down here, 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 import pytest
 
-from core.request import BlockId, FinishReason, Phase, Request, RequestId
+from core.request import FinishReason, Phase, Request, RequestId
 from core.settings import SchedulerSettings
 from core.step import Slice, StepPlan, StepResult
 from core.wire import Ended
 from kvcache.pool import BlockPool
 from scheduler.record import slice_records
 from scheduler.scheduler import Scheduler
-from tests.fakes import ScriptedRunner, next_token
-
-
-@dataclass(frozen=True)
-class Sizes:
-    blocks: int
-    block_size: int
-    seqs: int
-    budget: int
-    vocab_size: int
-
-
-class PagedRunner(ScriptedRunner):
-    """A fake model with a KV store: each slot holds the history that was written to it.
-
-    Invariant: a slice reads, at every position before it, exactly its own request's history.
-    """
-
-    def __init__(self, sizes: Sizes) -> None:
-        super().__init__(sizes.vocab_size)
-        self._block_size = sizes.block_size
-        self._slots: dict[tuple[BlockId, int], tuple[int, ...]] = {}
-
-    def execute(self, plan: StepPlan) -> StepResult:
-        live = [piece for piece in plan.slices if piece.request.phase is not Phase.FINISHED]
-        for piece in live:
-            self._run(piece)
-        result = super().execute(plan)
-        self.plans.clear()
-        return result
-
-    def _run(self, piece: Slice) -> None:
-        request, end = piece.request, piece.start + piece.length
-        history = (*request.prompt_ids, *request.output_ids)
-        for position in range(end):
-            block = request.block_table[position // self._block_size]
-            slot = (block, position % self._block_size)
-            if position >= piece.start:
-                self._slots[slot] = history[: position + 1]
-            assert self._slots.get(slot) == history[: position + 1], "another's KV was read"
+from tests.invariants.fake_model import PagedRunner, Sizes, solo_output
 
 
 class World:
@@ -99,6 +59,7 @@ class World:
         self._check_sizes(plan)
         self._check_preemption(plan, tables, free)
         self._check_records(plan)
+        self._check_obstacle(plan)
         for id in plan.admitted:
             self._outputs_at_admission[id] = len(self.requests[id].output_ids)
         return plan
@@ -214,6 +175,19 @@ class World:
             assert record.recomputed == len(again)
             assert record.blocks == len(piece.request.block_table)
 
+    def _check_obstacle(self, plan: StepPlan) -> None:
+        """The reason to wait is the true one: slots and budget only where they are used up."""
+        state = self.scheduler.pool_state()
+        short_of_blocks = plan.preempted or state.running > len(plan.slices)
+        if state.waiting_slots:
+            assert state.running == self.sizes.seqs
+            assert not short_of_blocks
+        if state.waiting_budget:
+            assert plan.num_tokens == self.sizes.budget
+        if state.waiting_kv:
+            assert state.running, "nothing runs and nobody is let in"
+            assert short_of_blocks or state.running < self.sizes.seqs
+
     # ── what must hold between moves ──────────────────────────────────────────────────────────
 
     def check(self) -> None:
@@ -260,12 +234,15 @@ class World:
         assert request.output_ids == solo[: len(request.output_ids)]  # S6, S14, S17
         if end and end.reason is FinishReason.LENGTH:
             assert len(request.output_ids) == request.max_tokens
+            assert not request.stop_token_ids.intersection(request.output_ids[-1:])
         ran = self._ran_positions[request.id]
         assert request.highest_computed_tokens == (max(ran) + 1 if ran else 0)
         if request.phase in (Phase.QUEUED, Phase.FINISHED):
             assert request.block_table == []
         if request.phase is Phase.QUEUED:
             assert request.computed_tokens == 0
+        if request.phase is Phase.PREFILL:
+            assert len(request.output_ids) == self._outputs_at_admission[request.id]
         if request.phase is Phase.DECODE:
             assert request.pending_tokens == 1
 
@@ -276,13 +253,3 @@ def limits_of(sizes: Sizes) -> SchedulerSettings:
 
 def positions(piece: Slice) -> set[int]:
     return set(range(piece.start, piece.start + piece.length))
-
-
-def solo_output(request: Request, vocab_size: int) -> list[int]:
-    """What it says when nobody disturbs it, by the plain loop."""
-    output: list[int] = []
-    while len(output) < request.max_tokens:
-        output.append(next_token((*request.prompt_ids, *output), vocab_size))
-        if output[-1] in request.stop_token_ids:
-            break
-    return output

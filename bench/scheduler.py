@@ -1,0 +1,102 @@
+"""What a step's bookkeeping costs against its size: plan and commit alone, the model is a fake.
+
+`python -m bench.scheduler [--steps 200] [--json FILE]` prints one line per figure. The goal is
+1 ms per 100 running requests for plan and commit together, whatever waits and whatever is free.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from core.request import Request, RequestId
+from core.settings import SchedulerSettings
+from kvcache.pool import BlockPool
+from scheduler.scheduler import Scheduler
+from tests.fakes import ScriptedRunner
+
+GOAL_MS_PER_100 = 1.0
+BLOCKS, BLOCK_SIZE, PROMPT_TOKENS, FOREVER = 100_000, 16, 32, 1_000
+
+
+def scheduler_with(running: int, waiting: int, blocks: int) -> Scheduler:
+    """A scheduler whose `running` requests are in decode and whose `waiting` ones find no slot."""
+    limits = SchedulerSettings(max_num_seqs=running, max_num_batched_tokens=running * PROMPT_TOKENS)
+    scheduler = Scheduler(BlockPool(blocks, BLOCK_SIZE), limits)
+    prompt = tuple(range(PROMPT_TOKENS))
+    for number in range(running + waiting):
+        id = RequestId(str(number))
+        scheduler.add(Request(id=id, prompt_ids=prompt, max_tokens=FOREVER))
+    return scheduler
+
+
+def timed_ms(work: Callable[[], Any]) -> tuple[float, Any]:
+    start_ns = time.perf_counter_ns()
+    value = work()
+    return (time.perf_counter_ns() - start_ns) / 1e6, value
+
+
+def step_costs(running: int, waiting: int, blocks: int, steps: int) -> dict[str, Any]:
+    scheduler, runner = scheduler_with(running, waiting, blocks), ScriptedRunner(rule=lambda _: 7)
+    plan_ms, commit_ms, preempted = [], [], 0
+    for _ in range(steps):
+        planned_ms, plan = timed_ms(scheduler.plan)
+        result = runner.execute(plan)
+        committed_ms, _ = timed_ms(lambda plan=plan, result=result: scheduler.commit(plan, result))
+        plan_ms.append(planned_ms)
+        commit_ms.append(committed_ms)
+        preempted += len(plan.preempted)
+        runner.plans.clear()
+    both_ms = [sum(pair) for pair in zip(plan_ms, commit_ms, strict=True)]
+    return {
+        "running": running,
+        "waiting": waiting,
+        "blocks": blocks,
+        "preempted": preempted,
+        "plan_p50_ms": statistics.median(plan_ms),
+        "commit_p50_ms": statistics.median(commit_ms),
+        "both_p50_ms_per_100": statistics.median(both_ms) * 100 / running,
+        "both_p99_ms_per_100": statistics.quantiles(both_ms, n=100)[98] * 100 / running,
+    }
+
+
+def abort_costs(waiting: int) -> dict[str, Any]:
+    """Abort the queue from its middle outwards, where a list would have to search."""
+    scheduler = scheduler_with(1, waiting, BLOCKS)
+    scheduler.plan()
+    ids = sorted(range(1, waiting + 1), key=lambda number: abs(number - waiting // 2))
+    total_ms, _ = timed_ms(lambda: [scheduler.abort(RequestId(str(number))) for number in ids])
+    return {"waiting": waiting, "abort_us": total_ms * 1e3 / waiting}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--steps", type=int, default=200)
+    options.add_argument("--json", type=Path)
+    chosen = options.parse_args()
+    steps = []
+    for running in (10, 100, 1_000):
+        tight = running * 4  # blocks for 64 tokens each: decode runs into the limit and preempts
+        for waiting, blocks in ((0, BLOCKS), (10_000, BLOCKS), (10_000, tight)):
+            figure = step_costs(running, waiting, max(blocks, 80), chosen.steps)
+            steps.append(figure)
+            print(" ".join(f"{name}={value:.5g}" for name, value in figure.items()), flush=True)
+    aborts = [abort_costs(waiting) for waiting in (100, 10_000)]
+    for figure in aborts:
+        print(" ".join(f"{name}={value:.5g}" for name, value in figure.items()), flush=True)
+    worst = max(figure["both_p50_ms_per_100"] for figure in steps if figure["running"] >= 100)
+    print(f"worst median at 100 running or more: {worst:.3f} ms per 100 (goal {GOAL_MS_PER_100})")
+    if chosen.json:
+        machine = f"{platform.machine()}, Python {platform.python_version()}"
+        record = {"machine": machine, "steps": steps, "aborts": aborts}
+        chosen.json.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

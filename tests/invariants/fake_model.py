@@ -1,0 +1,58 @@
+"""The model side of a small world: what it wrote where, and what anybody would say alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from core.request import BlockId, Phase, Request
+from core.step import Slice, StepPlan, StepResult
+from tests.fakes import ScriptedRunner, next_token
+
+
+@dataclass(frozen=True)
+class Sizes:
+    blocks: int
+    block_size: int
+    seqs: int
+    budget: int
+    vocab_size: int
+
+
+class PagedRunner(ScriptedRunner):
+    """A fake model with a KV store: each slot holds the history that was written to it.
+
+    Invariant: a slice reads, at every position before it, exactly its own request's history.
+    """
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__(sizes.vocab_size)
+        self._block_size = sizes.block_size
+        self._slots: dict[tuple[BlockId, int], tuple[int, ...]] = {}
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        live = [piece for piece in plan.slices if piece.request.phase is not Phase.FINISHED]
+        for piece in live:
+            self._run(piece)
+        result = super().execute(plan)
+        self.plans.clear()
+        return result
+
+    def _run(self, piece: Slice) -> None:
+        request, end = piece.request, piece.start + piece.length
+        history = (*request.prompt_ids, *request.output_ids)
+        for position in range(end):
+            block = request.block_table[position // self._block_size]
+            slot = (block, position % self._block_size)
+            if position >= piece.start:
+                self._slots[slot] = history[: position + 1]
+            assert self._slots.get(slot) == history[: position + 1], "another's KV was read"
+
+
+def solo_output(request: Request, vocab_size: int) -> list[int]:
+    """What it says when nobody disturbs it, by the plain loop."""
+    output: list[int] = []
+    while len(output) < request.max_tokens:
+        output.append(next_token((*request.prompt_ids, *output), vocab_size))
+        if output[-1] in request.stop_token_ids:
+            break
+    return output
