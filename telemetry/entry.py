@@ -148,10 +148,11 @@ class Entry:
     def rent(self, blocks: int, start_ns: int, end_ns: int) -> int:
         """Count blocks held since its last step, or since `start_ns` where it held none.
 
-        Returns: block-nanoseconds.
+        Returns: block-nanoseconds; those after its end are not on its bill.
         """
         since_ns = start_ns if self.blocks_since_ns is None else self.blocks_since_ns
         self.blocks_since_ns = end_ns
         held = blocks * max(end_ns - since_ns, 0)
-        self.kv_block_ns += held
+        if self.ended_ns is None:
+            self.kv_block_ns += held
         return held

@@ -1,0 +1,58 @@
+"""The clock, the meter and the window, each alone."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from telemetry.engine_clock import EngineClock, Spans
+from telemetry.money import Meter
+from telemetry.window import Window
+
+
+def test_time_between_records_is_idle_only_where_the_engine_said_so() -> None:
+    clock = EngineClock()
+    clock.start(100)
+    assert clock.record(130, 150) == Spans(idle=30, gap=0, wall=50)
+    assert clock.record(150, 160) == Spans(0, 0, 10)
+    assert clock.rest(165) == Spans(idle=0, gap=5, wall=5)
+    assert clock.extend(200) == Spans(idle=35, gap=0, wall=35)
+    assert clock.record(200, 210) == Spans(0, 0, 10)
+    assert clock.extend(500) == Spans(0, 0, 0), "a busy engine reports for itself"
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20), st.integers(0, 50))))
+def test_scrapes_never_make_time_out_of_nothing(turns: list[tuple[int, int, int]]) -> None:
+    """Each turn idles, is scraped some time after work arrived, and steps."""
+    clock, now, booked, wall = EngineClock(), 0, 0, 0
+    clock.start(0)
+    for idle, step, late in turns:
+        start, end = now + idle, now + idle + step
+        for spans in (clock.extend(start + late), clock.record(start, end), clock.rest(end)):
+            assert min(spans) >= 0
+            booked += spans.idle + spans.gap
+            wall += spans.wall
+        booked += step
+        now = end
+    spans = clock.extend(now + 10_000)
+    assert booked + spans.idle + spans.gap == wall + spans.wall == now + 10_000
+
+
+@given(st.integers(0, 10**11), st.lists(st.integers(0, 10**10)))
+def test_spans_cost_together_what_their_sum_costs(price: int, spans: list[int]) -> None:
+    meter = Meter(price)
+    assert sum(map(meter.spend, spans)) == sum(spans) * price // 3_600_000_000_000
+
+
+def test_time_without_a_price_costs_nothing() -> None:
+    assert Meter(None).spend(10**12) == 0
+
+
+def test_a_window_forgets_what_is_older() -> None:
+    window, second = Window(10, 2), 1_000_000_000
+    window.add(0, (1, 2))
+    window.add(second // 2, (1, 0))
+    window.add(5 * second, (10, 0))
+    assert window.sums(9 * second) == [12, 2]
+    assert window.sums(10 * second) == [10, 0]
+    assert window.sums(60 * second) == [0, 0]

@@ -1,0 +1,405 @@
+"""Scripted engine messages, and what a scrape and a bill say of them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from core.errors import SettingsError
+from core.request import FinishReason, RequestId
+from core.settings import TelemetrySettings
+from core.wire import PoolState
+from telemetry.telemetry import Telemetry
+from tests.unit.costmodel.models import peaks, piece
+from tests.unit.telemetry.scripted import MS, Scripted
+
+STOP, LENGTH, FAILED = FinishReason.STOP, FinishReason.LENGTH, FinishReason.FAILED
+PRICED = TelemetrySettings(price_per_hour=3.6, slo="ttft=15ms,itl=12ms,e2e=1s")
+
+
+def one_request(script: Scripted, id: str = "a", tokens: int = 3) -> RequestId:
+    """Prefill of 32 tokens and `tokens` sampled, 10 ms a step."""
+    key = script.receive(id)
+    script.step(piece(id, length=32, blocks=2), admitted=(key,))
+    for n in range(tokens - 1):
+        last = {id: LENGTH} if n == tokens - 2 else None
+        script.step(piece(id, start=32 + n, blocks=3), ended=last)
+    return key
+
+
+def assert_time_law(script: Scripted) -> None:
+    scrape = script.scrape()
+    lost, floor = scrape("floorline_lost_seconds_total"), scrape("floorline_floor_seconds_total")
+    assert floor + lost == pytest.approx(scrape("floorline_engine_wall_seconds_total"), rel=1e-9)
+
+
+def assert_request_law(script: Scripted) -> None:
+    scrape = script.scrape()
+    live = scrape("floorline_requests_running") + scrape("floorline_requests_waiting")
+    ended = scrape("floorline_requests_total")
+    assert scrape("floorline_requests_received_total") == ended + live
+
+
+def test_a_request_is_counted_timed_and_billed() -> None:
+    script = Scripted(PRICED)
+    key = one_request(script)
+    scrape, cost = script.scrape(), script.telemetry.cost([key])
+    assert scrape("floorline_requests_total", outcome="length") == 1
+    assert scrape("floorline_tokens_total", kind="prompt") == 32
+    assert scrape("floorline_tokens_total", kind="generated") == 3
+    assert scrape("floorline_time_to_first_token_seconds_sum") == pytest.approx(0.010)
+    itl = "floorline_inter_token_latency_seconds"
+    assert scrape(f"{itl}_count", context="decode_only") == 2
+    assert scrape(f"{itl}_sum", context="decode_only") == pytest.approx(0.020)
+    assert cost.steps == 3
+    assert (cost.queue_ms, cost.prefill_ms, cost.decode_ms, cost.stalled_ms) == (0, 10, 20, 0)
+    assert cost.ttft_ms == cost.mean_itl_ms == 10
+    assert cost.tokens_per_second == 100
+    assert cost.mean_batch == 1
+    assert cost.interference_ms == 0
+    assert cost.cost_usd == pytest.approx(30e-3 * 3.6 / 3600)
+    assert cost.kv_block_seconds == pytest.approx(0.01 * (2 + 3 + 3))
+
+
+def test_a_lone_request_pays_for_all_that_its_steps_moved() -> None:
+    script = Scripted()
+    key = one_request(script)
+    scrape, cost = script.scrape(), script.telemetry.cost([key])
+    assert cost.bytes_read == scrape("floorline_bytes_moved_total", op="read")
+    assert cost.bytes_written == scrape("floorline_bytes_moved_total", op="write")
+    assert cost.flops == scrape("floorline_flops_total")
+    assert cost.floor_ms == pytest.approx(scrape("floorline_floor_seconds_total") * 1e3)
+    assert cost.efficiency == pytest.approx(cost.floor_ms / 30, abs=1e-6)
+    assert cost.regime == "memory"
+    assert cost.cost_usd is None
+
+
+def test_fields_of_several_generations_are_sums_and_times_span_them() -> None:
+    script = Scripted(PRICED)
+    first = one_request(script, "a")
+    script.idle(100)
+    second = one_request(script, "b")
+    one, two, both = (script.telemetry.cost(ids) for ids in ([first], [second], [first, second]))
+    assert both.bytes_read == one.bytes_read + two.bytes_read
+    assert both.steps == 6
+    assert both.decode_ms == 40
+    assert both.ttft_ms == 10
+    assert both.tokens_per_second == pytest.approx(6 / 0.16005)
+
+
+def test_useful_floor_and_lost_time_make_up_the_wall() -> None:
+    script = Scripted()
+    one_request(script)
+    script.idle(30)
+    assert_time_law(script)
+    script.clock.now_ns += 7 * MS  # nothing happens, time goes on
+    assert_time_law(script)
+    assert script.scrape()("floorline_lost_seconds_total", cause="idle") == pytest.approx(0.037)
+
+
+def test_a_scrape_that_outran_the_engine_is_paid_back_by_later_idling() -> None:
+    script = Scripted()
+    one_request(script, "a")
+    script.idle(5)
+    script.clock.now_ns += 3 * MS
+    script.scrape()  # books 8 ms; the engine got work after 5
+    one_request(script, "b")
+    script.idle(40)
+    one_request(script, "c")
+    assert_time_law(script)
+    assert script.scrape()("floorline_lost_seconds_total", cause="idle") == pytest.approx(0.045)
+
+
+def test_recomputed_tokens_are_waste_and_stalls_are_told_apart() -> None:
+    script = Scripted(PRICED)
+    a, b = script.receive("a"), script.receive("b")
+    script.step(piece("a", length=32), piece("b", length=32), admitted=(a, b))
+    script.step(piece("b", start=32), preempted=(a,))
+    script.step(piece("b", start=33))
+    script.step(piece("a", length=33, recomputed=32), piece("b", start=34), admitted=(a,))
+    scrape, cost = script.scrape(), script.telemetry.cost([a])
+    assert scrape("floorline_preemptions_total") == 1
+    assert scrape("floorline_tokens_total", kind="recomputed") == 32
+    assert scrape("floorline_lost_seconds_total", cause="recompute") > 0
+    assert scrape("floorline_inter_token_latency_seconds_count", context="resumed") == 1
+    assert scrape("floorline_inter_token_latency_seconds_count", context="mixed") == 1
+    assert scrape("floorline_cost_usd_total", component="waste") > 0
+    assert (cost.prefill_ms, cost.stalled_ms, cost.recomputed_tokens) == (10, 30, 32)
+    assert_time_law(script)
+
+
+def test_tokens_after_a_stop_are_overrun_and_charged_to_nobody() -> None:
+    script = Scripted(PRICED)
+    key = script.receive("a")
+    script.step(piece("a", length=32), admitted=(key,))
+    script.telemetry.on_finish_sent(key, 2, STOP)  # told while the second token is on its way
+    script.step(piece("a", start=32))
+    before = script.telemetry.cost([key])
+    script.step(piece("a", start=33), ended={"a": LENGTH})
+    scrape = script.scrape()
+    assert script.telemetry.cost([key]) == before
+    assert scrape("floorline_tokens_total", kind="generated") == 2
+    assert scrape("floorline_tokens_total", kind="overrun") == 1
+    assert scrape("floorline_lost_seconds_total", cause="overrun") > 0
+    assert scrape("floorline_requests_total", outcome="stop") == 1
+    assert scrape("floorline_request_duration_seconds_sum") == pytest.approx(0.020)
+    assert_time_law(script)
+
+
+def test_a_stop_found_after_its_tokens_were_counted_still_ends_there() -> None:
+    script = Scripted()
+    key = one_request(script, tokens=2)
+    other = script.receive("b")
+    script.step(piece("b", length=32), admitted=(other,))
+    script.step(piece("b", start=32))
+    script.telemetry.on_finish_sent(other, 1, STOP)
+    script.telemetry.forget([key])
+    assert script.scrape()("floorline_tokens_total", kind="overrun") == 1
+    assert script.telemetry.request_timeline(other)["generated_tokens"] == 1  # type: ignore[index]
+
+
+def test_a_row_that_fails_is_waste_and_ends_its_request_alone() -> None:
+    script = Scripted(PRICED)
+    a, b = script.receive("a"), script.receive("b")
+    script.step(piece("a", length=8), piece("b", length=8), admitted=(a, b))
+    script.step(piece("a", start=8), piece("b", start=8), ended={"a": FAILED}, tokens=((b, 7),))
+    scrape = script.scrape()
+    assert scrape("floorline_lost_seconds_total", cause="failed") > 0
+    assert scrape("floorline_requests_total", outcome="failed") == 1
+    assert script.telemetry.cost([a]).steps == 1
+    assert script.telemetry.cost([b]).steps == 2
+    assert_time_law(script)
+    assert_request_law(script)
+
+
+def test_a_step_that_raised_is_lost_whole() -> None:
+    script = Scripted(PRICED)
+    key = script.receive("a")
+    script.step(piece("a", length=8), admitted=(key,))
+    script.fault(20, {"a": FAILED})
+    script.fault(1, {}, kind="Weird")
+    scrape = script.scrape()
+    assert scrape("floorline_lost_seconds_total", cause="failed") == pytest.approx(0.021)
+    assert scrape("floorline_engine_faults_total", kind="RuntimeError") == 1
+    assert scrape("floorline_engine_faults_total", kind="other") == 1
+    assert_time_law(script)
+
+
+def test_requests_add_up_at_every_scrape() -> None:
+    script = Scripted()
+    script.telemetry.on_refused(2)
+    assert_request_law(script)
+    keys = [script.receive(name) for name in "abc"]
+    assert script.scrape()("floorline_requests_waiting", reason="budget") == 3
+    pool = PoolState(8, 0, 2, running=1, waiting_kv=1, waiting_slots=0, waiting_budget=1)
+    script.step(piece("a", length=8), admitted=(keys[0],), pool=pool)
+    scrape = script.scrape()
+    assert scrape("floorline_requests_running") == 1
+    assert scrape("floorline_requests_waiting", reason="kv") == 1
+    assert_request_law(script)
+    script.idle(1, ended={"a": STOP, "b": FinishReason.ABORTED, "c": FAILED})
+    assert_request_law(script)
+    assert script.scrape()("floorline_requests_total", outcome="refused") == 2
+
+
+def test_an_engine_that_dies_fails_what_is_live_and_counters_go_on() -> None:
+    script = Scripted()
+    done, live = one_request(script, "a"), script.receive("b")
+    script.telemetry.on_engine_down()
+    scrape = script.scrape()
+    assert scrape("floorline_engine_up") == 0
+    assert scrape("floorline_requests_total", outcome="failed") == 1
+    assert scrape("floorline_kv_blocks") == 0
+    assert_request_law(script)
+    wall = scrape("floorline_engine_wall_seconds_total")
+    script.clock.now_ns += 500 * MS
+    assert script.scrape()("floorline_engine_wall_seconds_total") == wall
+    script.start()
+    script.telemetry.forget([done, live])
+    one_request(script, "c")
+    scrape = script.scrape()
+    assert scrape("floorline_engine_up") == scrape("floorline_engine_restarts_total") == 1
+    assert scrape("floorline_requests_total", outcome="length") == 2
+    assert_time_law(script)
+
+
+def test_objectives_are_met_or_missed_by_request() -> None:
+    script = Scripted(PRICED)
+    one_request(script, "fast")
+    script.receive("slow")
+    script.idle(20)
+    script.step(piece("slow", length=32), admitted=(RequestId("slow"),), ended={"slow": STOP})
+    script.receive("dead")
+    script.fault(1, {"dead": FAILED})
+    scrape = script.scrape()
+
+    def counts(objective: str) -> tuple[float, ...]:
+        outcomes = ("met", "missed")
+        name = "floorline_slo_requests_total"
+        return tuple(scrape(name, objective=objective, outcome=o) for o in outcomes)
+
+    assert counts("ttft") == (1, 2)
+    assert counts("itl") == (1, 1), "one token has no latency between tokens"
+    assert counts("e2e") == (2, 1)
+
+
+def test_tenants_pay_for_themselves_and_share_the_rest() -> None:
+    script = Scripted(PRICED)
+    a, b = script.receive("a", tenant="red"), script.receive("b", tenant="blue")
+    script.step(piece("a", length=32), piece("b", length=32), admitted=(a, b))
+    script.idle(10)
+    scrape, name = script.scrape(), "floorline_cost_usd_total"
+    assert scrape(name, tenant="red") == pytest.approx(scrape(name, tenant="blue"))
+    assert scrape(name, tenant="_shared", component="idle") == pytest.approx(10.05e-3 * 1e-3)
+    assert scrape(name) == pytest.approx(20.05e-3 * 3.6 / 3600)
+    usage = scrape("floorline_cost_usd_per_million_tokens", direction="input", basis="usage")
+    assert usage == pytest.approx(10e-3 * 1e-3 / 64 * 1e6)
+    allocation = scrape(
+        "floorline_cost_usd_per_million_tokens", direction="input", basis="allocation"
+    )
+    assert allocation == pytest.approx(usage * 20.05 / 10)
+    assert scrape("floorline_price_usd_per_hour") == pytest.approx(3.6)
+
+
+def test_a_tenant_past_the_limit_is_other() -> None:
+    script = Scripted(PRICED)
+    for n in range(70):
+        key = script.receive(f"r{n}", tenant=f"t{n}")
+        script.step(piece(f"r{n}", length=8), admitted=(key,), ended={f"r{n}": STOP})
+        script.telemetry.forget([key])
+    names = {s.labels["tenant"] for s in script.scrape().samples if "tenant" in s.labels}
+    assert len(names) == 64 + 2
+    assert {"other", "_shared", "t63"} <= names
+    assert "t64" not in names
+
+
+def test_a_cost_model_that_misses_bytes_makes_no_floor(caplog: pytest.LogCaptureFixture) -> None:
+    script = Scripted(kv_bytes=1)
+    key = one_request(script)
+    scrape = script.scrape()
+    assert scrape("floorline_cost_model_coverage_ratio", of="weights") == 1
+    assert scrape("floorline_cost_model_coverage_ratio", of="kv") > 1
+    assert scrape("floorline_step_floor_seconds_count") == 0
+    assert scrape("floorline_lost_seconds_total", cause="unknown_peak") == pytest.approx(0.024)
+    assert not scrape.has("floorline_peak_bytes_per_second")
+    assert script.telemetry.cost([key]).floor_ms is None
+    assert script.telemetry.cost([key]).efficiency is None
+    assert "KV store" in caplog.text
+    assert_time_law(script)
+
+
+def test_a_floor_above_the_forward_is_counted_as_a_violation() -> None:
+    script = Scripted(peaks=peaks(bytes_per_s=1e6))
+    one_request(script)
+    assert script.scrape()("floorline_floor_violations_total") == 3
+    assert_time_law(script)
+
+
+def test_utilization_is_over_busy_time_and_fades() -> None:
+    script = Scripted()
+    one_request(script)
+    scrape = script.scrape()
+    floor = scrape("floorline_floor_seconds_total")
+    assert scrape("floorline_bandwidth_utilization_ratio") == pytest.approx(floor / 0.03, rel=0.3)
+    assert 0 < scrape("floorline_flops_utilization_ratio") < 1
+    script.idle(11_000)
+    assert script.scrape()("floorline_bandwidth_utilization_ratio") == 0
+
+
+def test_headroom_is_in_requests_of_recent_size() -> None:
+    script = Scripted()
+    assert script.scrape()("floorline_kv_blocks", state="free") == 64
+    one_request(script)
+    pool = PoolState(50, 0, 14, 0, 0, 0, 0)
+    script.receive("b")
+    script.step(piece("b", length=8), admitted=(RequestId("b"),), pool=pool)
+    scrape = script.scrape()
+    assert scrape("floorline_kv_headroom_requests", size="p50") == 50 // 3
+    assert scrape("floorline_kv_bytes", state="referenced") == 14 * 16 * 3072
+
+
+def test_debug_views_tell_which_steps_ran_a_request_and_beside_whom() -> None:
+    script = Scripted()
+    a, b = script.receive("a"), script.receive("b")
+    blocked = PoolState(0, 0, 64, 1, 1, 0, 0)
+    script.step(piece("a", length=32), admitted=(a,), pool=blocked)
+    script.step(piece("a", start=32), piece("b", length=32), admitted=(b,), ended={"a": STOP})
+    timeline = script.telemetry.request_timeline(b)
+    assert timeline is not None
+    assert timeline["waited_steps"] == {"kv": 1, "slots": 0, "budget": 0}
+    assert [(s["index"], s["beside"]) for s in timeline["steps"]] == [(2, ["a"])]
+    assert [s["kind"] for s in script.telemetry.recent_steps(5)] == ["prefill", "mixed"]
+    assert len(script.telemetry.recent_steps(1)) == 1
+    script.telemetry.forget([a])
+    assert script.telemetry.request_timeline(a) is not None, "the ring still knows it"
+    assert script.telemetry.request_timeline(RequestId("nobody")) is None
+
+
+def test_what_is_kept_of_past_requests_is_bounded() -> None:
+    script = Scripted()
+    for n in range(600):
+        key = script.receive(f"r{n}")
+        script.telemetry.forget([key])  # its client left before the engine let go
+        script.idle(1, ended={f"r{n}": FinishReason.ABORTED})
+    assert script.telemetry.request_timeline(RequestId("r0")) is None
+    assert script.telemetry.request_timeline(RequestId("r599")) is not None
+
+
+def test_responses_are_counted_by_known_route_and_code() -> None:
+    script = Scripted()
+    for route, code in (("/health", 200), ("/health", 200), ("/etc/passwd", 404), ("/ready", 418)):
+        script.telemetry.on_http_response(route, code)
+    scrape, name = script.scrape(), "floorline_http_responses_total"
+    assert scrape(name, route="/health", code="200") == 2
+    assert scrape(name, route="other", code="404") == 1
+    assert scrape(name, route="/ready", code="other") == 1
+
+
+def test_server_timing_says_where_the_time_went() -> None:
+    script = Scripted()
+    key = one_request(script)
+    timings = script.telemetry.timings([key])
+    assert (timings.queue, timings.prefill, timings.decode) == (0, 10, 20)
+    assert timings.floor == script.telemetry.cost([key]).floor_ms
+
+
+def test_telemetry_counts_its_own_time() -> None:
+    script = Scripted()
+    one_request(script)
+    assert script.scrape()("floorline_telemetry_seconds_total") > 0
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("price_per_hour", -1.0),
+        ("price_per_hour", float("nan")),
+        ("price_per_hour", float("inf")),
+        ("slo", "ttft"),
+        ("slo", "ttft=fast"),
+        ("slo", "tpot=5ms"),
+        ("slo", "ttft=0ms"),
+        ("slo", "ttft=1s,ttft=2s"),
+        ("slo", ""),
+        ("metric_aliases", "sglang"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_refused_by_its_flag(flag: str, value: object) -> None:
+    with pytest.raises(SettingsError, match="--" + flag.replace("_", "-")):
+        Telemetry("tiny", TelemetrySettings(**{flag: value}))  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_promtool_finds_nothing_to_say() -> None:
+    script = Scripted(PRICED)
+    one_request(script)
+    script.telemetry.on_http_response("/health", 200)
+    result = subprocess.run(
+        ["promtool", "check", "metrics"],
+        input=script.telemetry.render(),
+        capture_output=True,
+        check=False,
+    )
+    assert (result.returncode, result.stdout + result.stderr) == (0, b"")
