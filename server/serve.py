@@ -19,6 +19,7 @@ from server.app import create_app
 from server.cli import USAGE_ERROR, version
 from server.screen import start_screen
 from server.service import Served, Service
+from telemetry.objectives import resolve as check_telemetry
 
 HTTP_GRACE_S: Final = 5  # for the last bytes of answers, once the engine has drained
 
@@ -37,13 +38,13 @@ def run(settings: Settings) -> int:
     """Serve until told to stop; return the exit status.
 
     Raises:
-        SettingsError: the address cannot be listened on.
+        SettingsError: an objective or alias is unknown, or the address cannot be listened on.
     """
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
-    listener = listen(settings.http)
-    with listener:
+    check_telemetry(settings.telemetry)
+    with listen(settings.http) as listener:
         return asyncio.run(_serve(settings, listener))
 
 
@@ -107,6 +108,7 @@ async def serve_until(service: Service, listener: socket.socket, stop: asyncio.E
         create_app(service, version()),
         access_log=False,
         log_config=None,
+        log_level="warning",
         lifespan="off",
         timeout_graceful_shutdown=HTTP_GRACE_S,
     )

@@ -164,19 +164,21 @@ class Supervisor:
             theirs.close()
         client = await EngineClient.connect(ours)
         try:
-            return await self._serve(client)
+            lived_s = await self._serve(client)
         finally:
             grace_s = EXIT_GRACE_S if self._client is client else 0.0
             self._client = None
             client.close()
-            await _reap(process, grace_s)
+            status = await _reap(process, grace_s)
+        if not self.draining:
+            log.error("the engine ended unexpectedly, with status %d", status)
+        return lived_s
 
     async def _serve(self, client: EngineClient) -> float:
         now_s = asyncio.get_running_loop().time
         try:
             ready = await client.start(self._settings)
-        except EngineDead as error:
-            log.error("%s", error)
+        except EngineDead:
             return 0.0
         except (ModelError, SettingsError) as error:
             if not self._was_ready:
@@ -188,17 +190,13 @@ class Supervisor:
         self._client, self._was_ready = client, True
         await client.run(books)
         if not self.draining:
-            log.error("the engine ended unexpectedly")
             books.on_engine_down()
         return now_s() - since_s
 
 
-async def _reap(process: EngineProcess, grace_s: float) -> None:
+async def _reap(process: EngineProcess, grace_s: float) -> int:
     """Wait for the exit, which follows the socket's end; kill an engine that does not exit."""
-    try:
+    with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(process.wait(), grace_s)
-    except TimeoutError:
-        log.warning("ending an engine that is not ready or does not exit")
-    finally:
-        process.kill()
-        await process.wait()
+    process.kill()
+    return await process.wait()

@@ -88,23 +88,29 @@ def _common(fields: Fields) -> dict[str, Any]:
     if not stream and fields.get("stream_options"):
         raise InvalidValue("stream_options needs stream to be true", "stream_options")
     include_usage = options.boolean("include_usage")
-    top_k = fields.integer("top_k", -1) or 0
-    top_p = fields.number("top_p", 1.0, 0.0, 1.0)
-    if top_p == 0:
-        raise InvalidValue("top_p must be above 0 and at most 1", "top_p")
     return {
         "model": fields.string("model"),
-        "temperature": fields.number("temperature", 1.0, 0.0, 2.0),
-        "top_p": top_p,
-        "top_k": max(top_k, 0),
-        "min_p": fields.number("min_p", 0.0, 0.0, 1.0),
-        "seed": fields.integer("seed", -_INT64, _INT64 - 1),
         "stop": _stop(fields),
         "ignore_eos": fields.boolean("ignore_eos"),
         "stream": stream,
         "include_usage": include_usage,
         "running_usage": options.boolean("continuous_usage_stats") and include_usage,
         "return_token_ids": fields.boolean("return_token_ids"),
+        **_sampling(fields),
+    }
+
+
+def _sampling(fields: Fields) -> dict[str, Any]:
+    """Read how the next token is drawn; `top_k` -1 and 0 both turn it off."""
+    top_p = fields.number("top_p", 1.0, 0.0, 1.0)
+    if top_p == 0:
+        raise InvalidValue("top_p must be above 0 and at most 1", "top_p")
+    return {
+        "temperature": fields.number("temperature", 1.0, 0.0, 2.0),
+        "top_p": top_p,
+        "top_k": max(fields.integer("top_k", -1) or 0, 0),
+        "min_p": fields.number("min_p", 0.0, 0.0, 1.0),
+        "seed": fields.integer("seed", -_INT64, _INT64 - 1),
     }
 
 

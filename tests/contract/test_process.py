@@ -1,0 +1,124 @@
+"""The real command and the real engine: standard output, a killed engine, signals, refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.slow
+
+SERVE = [sys.executable, "-m", "server.cli", "serve", "--port", "0", "--model", "tinygpt"]
+READY = "floorline: ready on "
+
+
+class Process:
+    """`floorline serve`, from its ready line on."""
+
+    def __init__(self, *flags: str) -> None:
+        self.popen = subprocess.Popen(
+            [*SERVE, "--kv-memory", "8MB", *flags],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.popen.stdout
+        line = self.popen.stdout.readline()
+        assert line.startswith(READY)
+        self.client = httpx.Client(base_url=line.removeprefix(READY).strip(), timeout=20)
+
+    @property
+    def engine_pid(self) -> int:
+        pid = self.popen.pid
+        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+
+    def stream(self, max_tokens: int) -> Iterator[str]:
+        body = {"prompt": "a", "max_tokens": max_tokens, "stream": True, "ignore_eos": True}
+        with self.client.stream("POST", "/v1/completions", json=body) as response:
+            yield from filter(None, response.iter_lines())
+
+    def end(self) -> tuple[int, str, str]:
+        out, err = self.popen.communicate(timeout=60)
+        return self.popen.returncode, out, err
+
+
+@pytest.fixture
+def serving() -> Iterator[Process]:
+    process = Process()
+    yield process
+    process.client.close()
+    process.popen.kill()
+    process.popen.communicate()
+
+
+def test_a_killed_engine_is_told_to_its_streams_and_replaced(serving: Process) -> None:
+    lines = serving.stream(400)
+    next(lines)
+    os.kill(serving.engine_pid, signal.SIGKILL)
+    *_, error, done = list(lines)
+    assert json.loads(error.removeprefix("data: "))["error"]["code"] == "engine_dead"
+    assert done == "data: [DONE]"
+    assert serving.client.get("/health").status_code == 503
+    assert serving.client.get("/metrics").status_code == 200
+    while serving.client.get("/ready").status_code != 200:
+        assert serving.popen.poll() is None
+    answer = serving.client.post("/v1/completions", json={"prompt": "a", "max_tokens": 2})
+    assert answer.json()["usage"]["completion_tokens"] == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_drains_and_ends_with_status_0(serving: Process, number: int) -> None:
+    engine_pid = serving.engine_pid
+    lines = serving.stream(20)
+    next(lines)
+    os.kill(serving.popen.pid, number)
+    *rest, done = list(lines)
+    assert json.loads(rest[-1].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
+    assert done == "data: [DONE]"
+    status, out, err = serving.end()
+    assert (status, out) == (0, "")
+    assert "Traceback" not in err
+    assert not Path(f"/proc/{engine_pid}").exists()
+
+
+def test_the_start_screen_is_on_standard_error(serving: Process) -> None:
+    os.kill(serving.popen.pid, signal.SIGTERM)
+    _, out, err = serving.end()
+    assert out == ""
+    for text in ("5,838,080", "3,072 bytes", "tokens/s", "backend", "http://127.0.0.1:"):
+        assert text in err
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--model", "/nowhere/model.gguf"],
+        ["--slo", "nonsense"],
+        ["--num-kv-blocks", "1", "--max-model-len", "100000000"],
+    ],
+)
+def test_what_cannot_be_served_is_one_line_and_status_2(flags: list[str]) -> None:
+    result = subprocess.run([*SERVE, *flags], capture_output=True, text=True, timeout=60)
+    assert (result.returncode, result.stdout) == (2, "")
+    errors = [line for line in result.stderr.splitlines() if "error" in line]
+    assert len(errors) == 1
+    assert errors[0].startswith("floorline: error: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_taken_port_is_refused_before_a_model_is_loaded(serving: Process) -> None:
+    port = str(serving.client.base_url.port)
+    result = subprocess.run(
+        [*SERVE, "--port", port], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert result.returncode == 2
+    assert result.stderr.splitlines() == [
+        f"floorline: error: cannot listen on 127.0.0.1:{port}: Address already in use"
+    ]
