@@ -1,0 +1,21 @@
+"""Native kernels: whole steps of a model in C++, over packed weights.
+
+Knows no request, no file and no torch. Importing raises ImportError where nothing is compiled.
+"""
+
+from kernels._native import NativeModel, Unsupported, isas, product
+from kernels.build import NativeOptions, build_model
+from kernels.packing import PackedMatrix, PanelFormat, pack, stored_bytes
+
+__all__ = [
+    "NativeModel",
+    "NativeOptions",
+    "PackedMatrix",
+    "PanelFormat",
+    "Unsupported",
+    "build_model",
+    "isas",
+    "pack",
+    "product",
+    "stored_bytes",
+]

@@ -1,0 +1,177 @@
+"""Lay weight matrices out in panels, as the native kernels read them, and quantise them.
+
+No model lives here, and no file format. `src/layout.h` draws the layouts; a panel is 16 columns.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+PANEL: Final = 16  # output features of a panel
+GROUP: Final = 32  # input features that share a scale
+
+Array = npt.NDArray[Any]
+
+
+class PanelFormat(StrEnum):
+    FP32 = "fp32"
+    FP16 = "fp16"
+    INT8 = "int8"  # one fp32 scale an output feature
+    INT8_G32 = "int8_g32"  # GGUF Q8_0: an fp16 scale a group
+    INT4_G32 = "int4_g32"  # GGUF Q4_0 and Q4_1: an fp16 scale and minimum a group
+
+
+class PackedMatrix(NamedTuple):
+    """One weight as the kernels take it."""
+
+    data: Array  # uint8 [stored_bytes]
+    rows: int
+    columns: int
+    format: PanelFormat
+
+
+def stored_bytes(rows: int, columns: int, weights: PanelFormat) -> int:
+    """Size a packed matrix of `rows` × `columns`, scales, minima and padding included."""
+    groups = -(-columns // GROUP)
+    panel = {
+        PanelFormat.FP32: 4 * PANEL * columns,
+        PanelFormat.FP16: 2 * PANEL * columns,
+        PanelFormat.INT8: 4 * PANEL + groups * PANEL * GROUP,
+        PanelFormat.INT8_G32: groups * (2 * PANEL + PANEL * GROUP),
+        PanelFormat.INT4_G32: groups * (4 * PANEL + PANEL * GROUP // 2),
+    }[weights]
+    return -(-rows // PANEL) * panel
+
+
+def pack(weights: Array, target: PanelFormat) -> PackedMatrix:
+    """Quantise where `target` asks for it, and pack. `weights` is fp32 [N, K]."""
+    match target:
+        case PanelFormat.FP32 | PanelFormat.FP16:
+            return pack_floats(weights, target)
+        case PanelFormat.INT8:
+            return pack_int8(*quantise_int8(weights))
+        case PanelFormat.INT8_G32:
+            return pack_int8_groups(*quantise_int8_groups(weights))
+        case PanelFormat.INT4_G32:
+            return pack_int4_groups(*quantise_int4_groups(weights))
+
+
+def pack_floats(weights: Array, target: PanelFormat) -> PackedMatrix:
+    """Pack [N, K] as fp32 or fp16; a value outside fp16 becomes an infinity."""
+    rows, columns = weights.shape
+    narrow = weights.astype(np.float32 if target is PanelFormat.FP32 else np.float16)
+    panels = _rows_padded(narrow).reshape(-1, PANEL, columns).transpose(0, 2, 1)
+    return _packed(panels, rows, columns, target)
+
+
+def pack_int8(values: Array, scales: Array) -> PackedMatrix:
+    """Pack int8 [N, K] with fp32 scales [N]."""
+    rows, columns = values.shape
+    panels = _byte_panels(_biased(values))
+    header = _rows_padded(scales.astype(np.float32)).reshape(-1, PANEL)
+    body = panels.reshape(len(panels), -1)
+    return _packed(_joined(header, body), rows, columns, PanelFormat.INT8)
+
+
+def pack_int8_groups(values: Array, scales: Array) -> PackedMatrix:
+    """Pack int8 [N, K] with fp16 scales [N, G]; loses nothing of a GGUF Q8_0 matrix."""
+    rows, columns = values.shape
+    panels = _byte_panels(_biased(values))
+    body = panels.reshape(*panels.shape[:2], -1)
+    return _packed(_joined(_header(scales), body), rows, columns, PanelFormat.INT8_G32)
+
+
+def pack_int4_groups(values: Array, scales: Array, minima: Array) -> PackedMatrix:
+    """Pack uint8 [N, K] of 0…15 with fp16 scales and minima [N, G].
+
+    A weight is `value * scale + minimum`: Q4_1 as it is, Q4_0 with a minimum of -8 scales.
+    """
+    rows, columns = values.shape
+    panels = _byte_panels(values.astype(np.uint8))
+    both = panels[:, :, :4] | (panels[:, :, 4:] << 4)  # [panels, G, 4, 16, 4]
+    body = both.reshape(*both.shape[:2], -1)
+    header = np.concatenate([_header(scales), _header(minima)], axis=-1)
+    return _packed(_joined(header, body), rows, columns, PanelFormat.INT4_G32)
+
+
+def quantise_int8(weights: Array) -> tuple[Array, Array]:
+    """Round [N, K] to int8 with one scale a row: int8 [N, K], fp32 [N]."""
+    scales = np.abs(weights).max(axis=1, initial=0.0).astype(np.float32) / np.float32(127)
+    return _rounded(weights, scales[:, None], -127, 127).astype(np.int8), scales
+
+
+def quantise_int8_groups(weights: Array) -> tuple[Array, Array]:
+    """Round [N, K] to int8 with one scale a group: int8 [N, K], fp16 [N, G]."""
+    grouped = _grouped(weights)
+    scales = (np.abs(grouped).max(axis=2) / np.float32(127)).astype(np.float16)
+    values = _rounded(grouped, scales.astype(np.float32)[..., None], -127, 127)
+    return _ungrouped(values, weights.shape).astype(np.int8), scales
+
+
+def quantise_int4_groups(weights: Array) -> tuple[Array, Array, Array]:
+    """Round [N, K] to 16 levels from minimum to maximum of a group: uint8, fp16, fp16."""
+    grouped = _grouped(weights)
+    minima = grouped.min(axis=2).astype(np.float16)
+    spans = grouped.max(axis=2) - minima.astype(np.float32)
+    scales = (spans / np.float32(15)).astype(np.float16)
+    shifted = grouped - minima.astype(np.float32)[..., None]
+    values = _rounded(shifted, scales.astype(np.float32)[..., None], 0, 15)
+    return _ungrouped(values, weights.shape).astype(np.uint8), scales, minima
+
+
+def _rounded(weights: Array, scales: Array, low: int, high: int) -> Array:
+    inverse: Array = np.divide(1.0, scales, out=np.zeros_like(scales), where=scales > 0)
+    rounded: Array = np.clip(np.rint(weights * inverse), low, high)
+    return rounded
+
+
+def _grouped(weights: Array) -> Array:
+    """[N, K] → [N, G, 32]; the last group is filled with its row's last value."""
+    missing = -weights.shape[1] % GROUP
+    padded = np.pad(weights, ((0, 0), (0, missing)), mode="edge")
+    return padded.reshape(len(weights), -1, GROUP).astype(np.float32)
+
+
+def _ungrouped(values: Array, shape: tuple[int, ...]) -> Array:
+    return values.reshape(shape[0], -1)[:, : shape[1]]
+
+
+def _biased(values: Array) -> Array:
+    """int8 → its value plus 128."""
+    assert values.dtype == np.int8, "int8 weights are int8"
+    return np.ascontiguousarray(values).view(np.uint8) ^ np.uint8(0x80)
+
+
+def _rows_padded(rows: Array) -> Array:
+    return np.pad(rows, [(0, -len(rows) % PANEL)] + [(0, 0)] * (rows.ndim - 1))
+
+
+def _byte_panels(values: Array) -> Array:
+    """uint8 [N, K] → [panels, G, 8, 16, 4]: four consecutive k in one 32-bit lane.
+
+    What is padded counts nothing: activations are zero there, and scales of padded rows.
+    """
+    padded = np.pad(values, ((0, -values.shape[0] % PANEL), (0, -values.shape[1] % GROUP)))
+    panels, groups = padded.shape[0] // PANEL, padded.shape[1] // GROUP
+    return padded.reshape(panels, PANEL, groups, 8, 4).transpose(0, 2, 3, 1, 4)
+
+
+def _header(numbers: Array) -> Array:
+    """fp16 [N, G] → [panels, G, 16]."""
+    padded = _rows_padded(numbers.astype(np.float16))
+    return padded.reshape(-1, PANEL, padded.shape[1]).transpose(0, 2, 1)
+
+
+def _joined(header: Array, body: Array) -> Array:
+    as_bytes = np.ascontiguousarray(header).view(np.uint8)
+    return np.concatenate([as_bytes, body], axis=-1)
+
+
+def _packed(panels: Array, rows: int, columns: int, target: PanelFormat) -> PackedMatrix:
+    data = np.ascontiguousarray(panels).reshape(-1).view(np.uint8)
+    assert data.size == stored_bytes(rows, columns, target), "the layout and its size disagree"
+    return PackedMatrix(data, rows, columns, target)

@@ -1,0 +1,49 @@
+// Which instruction sets this build has, and which of them this processor runs.
+#include "isa.h"
+
+#include <cstring>
+
+namespace floorline {
+
+#ifdef FLOORLINE_X86
+namespace avx512 {
+extern const Isa kIsa;
+}
+namespace avx2 {
+extern const Isa kIsa;
+}
+#endif
+namespace portable {
+extern const Isa kIsa;
+}
+
+namespace {
+
+struct Choice {
+  const Isa* isa;
+  bool runs;
+};
+
+// Best first.
+std::vector<Choice> choices() {
+  std::vector<Choice> all;
+#ifdef FLOORLINE_X86
+  all.push_back({&avx512::kIsa,
+                 __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
+                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")});
+  all.push_back({&avx2::kIsa, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                                  __builtin_cpu_supports("f16c")});
+#endif
+  all.push_back({&portable::kIsa, true});
+  return all;
+}
+
+}  // namespace
+
+const Isa* find_isa(const char* name) {
+  for (const Choice& choice : choices())
+    if (choice.runs && (*name == 0 || std::strcmp(name, choice.isa->name) == 0)) return choice.isa;
+  return nullptr;
+}
+
+}  // namespace floorline

@@ -1,0 +1,115 @@
+// What a step works on: the model, its KV store, one batch, and the scratch. Values and pointers;
+// who owns them and who checked them is in native_model.h.
+#pragma once
+#include <vector>
+
+#include "layout.h"
+
+namespace floorline {
+
+struct Matrix {
+  const uint8_t* panels = nullptr;
+  const float* bias = nullptr;  // [rows rounded up to 16], or none
+  int rows = 0;                 // N, output features
+  int columns = 0;              // K, input features
+  Format format = Format::fp32;
+
+  int num_panels() const { return round_up(rows, kLanes) / kLanes; }
+  size_t panel_stride() const { return panel_bytes(format, columns); }
+};
+
+struct Layer {
+  const float* input_norm = nullptr;
+  const float* post_norm = nullptr;
+  const float* q_norm = nullptr;  // with q/k norm only
+  const float* k_norm = nullptr;
+  Matrix q, k, v, o, gate, up, down;
+  int window = 0;  // positions that a token sees, itself included; 0 is all
+};
+
+enum class Gating { silu, gelu_tanh };
+
+struct Model {
+  int vocab = 0, hidden = 0, inner = 0, heads = 0, kv_heads = 0, head_dim = 0;
+  float norm_eps = 0;
+  Gating gating = Gating::silu;
+  bool integer_activations = true;  // int8 for integer weights; otherwise fp32, the exact twin
+  const float* inverse_frequencies = nullptr;  // [head_dim / 2]
+  const float* final_norm = nullptr;
+  Matrix embed, lm_head;
+  std::vector<Layer> layers;
+
+  int q_width() const { return heads * head_dim; }
+  int kv_width() const { return kv_heads * head_dim; }
+  int qkv_stride() const { return round_up(q_width() + 2 * kv_width(), kGroup); }
+  int widest() const {
+    const int a = hidden > inner ? hidden : inner;
+    return round_up(a > q_width() ? a : q_width(), kGroup);
+  }
+};
+
+// [layer][block][kv-head]: keys [head_dim][block_size], then values [block_size][head_dim].
+struct KVStore {
+  uint8_t* data = nullptr;
+  int num_blocks = 0, block_size = 0;
+  bool half = false;
+
+  size_t head_elements(const Model& m) const {
+    return static_cast<size_t>(2) * block_size * m.head_dim;
+  }
+  template <class T>
+  T* keys(const Model& m, int layer, int block, int head) const {
+    const size_t index = (static_cast<size_t>(layer) * num_blocks + block) * m.kv_heads + head;
+    return reinterpret_cast<T*>(data) + index * head_elements(m);
+  }
+  template <class T>
+  T* values(const Model& m, int layer, int block, int head) const {
+    return keys<T>(m, layer, block, head) + static_cast<size_t>(block_size) * m.head_dim;
+  }
+};
+
+// Invariant: checked against the model and the KV store before a step sees it.
+struct Batch {
+  int num_tokens = 0, num_slices = 0, num_logits = 0, table_width = 0;
+  const int32_t* tokens = nullptr;        // [T]
+  const int32_t* positions = nullptr;     // [T], consecutive within a slice
+  const int32_t* slots = nullptr;         // [T], block * block_size + offset
+  const int32_t* block_tables = nullptr;  // [B, table_width]
+  const int32_t* query_starts = nullptr;  // [B + 1]
+  const int32_t* logit_rows = nullptr;    // [R], rows of T
+  float* logits = nullptr;                // [R, V]
+};
+
+// Rows of one matrix product's input, as values and, for integer arithmetic, quantised.
+struct Activations {
+  float* values = nullptr;  // [T][stride], zero from the width on
+  int stride = 0;
+  int8_t* bytes = nullptr;  // [T][byte_stride]
+  float* scales = nullptr;  // [T][byte_stride / 32]
+  int32_t* sums = nullptr;  // the same: sums of a group's bytes
+  int byte_stride = 0;
+
+  int group_stride() const { return byte_stride / kGroup; }
+};
+
+// A run of rows of one slice that attention handles together.
+struct Tile {
+  int slice, first_row, num_rows;
+};
+
+constexpr int kQueries = 8;      // queries (rows x heads of a group) that share a pass over KV
+constexpr int kPartition = 128;  // positions of a partial attention; merged in their order
+constexpr int kSplitItems = 8;   // fewer items than this a thread: partitions become items
+
+struct Scratch {
+  float* residual = nullptr;  // [T][hidden]
+  float* qkv = nullptr;       // [T][q, k, v]
+  float* angles = nullptr;    // [T][cosines, sines]
+  float* partials = nullptr;  // [items][partitions][queries](largest, sum, acc[head_dim])
+  int max_partitions = 0, max_split_items = 0;
+  Activations normed, attended, gated;
+  std::vector<Tile> tiles;
+  int residual_stride = 0;
+};
+
+}  // namespace floorline

@@ -1,0 +1,190 @@
+// The Python face: arrays are checked for type, shape and layout, then handed on as pointers.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "native_model.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace floorline {
+namespace {
+
+using Array = nb::ndarray<nb::ro>;
+using Writable = nb::ndarray<>;
+
+[[noreturn]] void refuse(const char* name, const std::string& why) {
+  throw nb::value_error((std::string(name) + " " + why).c_str());
+}
+
+// Give the data of an array that must be contiguous, of type T, on the CPU, and of this shape
+// (-1 is any size).
+template <class T, class A>
+T* data(const A& array, const char* name, std::initializer_list<int64_t> shape) {
+  using Element = std::remove_const_t<T>;
+  if (array.device_type() != nb::device::cpu::value) refuse(name, "must be on the CPU");
+  if (array.dtype() != nb::dtype<Element>())
+    refuse(name, "must have elements of " + std::to_string(8 * sizeof(T)) + " bits: " +
+                     (std::is_floating_point_v<T> ? "float"
+                      : std::is_signed_v<T>       ? "int"
+                                                  : "uint"));
+  if (array.ndim() != shape.size())
+    refuse(name, "must have " + std::to_string(shape.size()) + " dimensions");
+  int64_t expected_stride = 1;
+  for (int i = static_cast<int>(shape.size()) - 1; i >= 0; --i) {
+    const int64_t size = static_cast<int64_t>(array.shape(i)), wanted = shape.begin()[i];
+    if (wanted >= 0 && size != wanted)
+      refuse(name, "must have size " + std::to_string(wanted) + " in dimension " +
+                       std::to_string(i) + ", not " + std::to_string(size));
+    if (size > INT32_MAX) refuse(name, "is too large");
+    if (array.size() > 0 && size > 1 && array.stride(i) != expected_stride)
+      refuse(name, "must be contiguous");
+    expected_stride *= size > 0 ? size : 1;
+  }
+  T* pointer = static_cast<T*>(array.data());
+  if (reinterpret_cast<uintptr_t>(pointer) % alignof(T) != 0) refuse(name, "must be aligned");
+  return pointer;
+}
+
+Format format_named(const std::string& name) {
+  const char* names[] = {"fp32", "fp16", "int8", "int8_g32", "int4_g32"};
+  for (int i = 0; i < kFormats; ++i)
+    if (name == names[i]) return static_cast<Format>(i);
+  throw Unsupported("unsupported: weight format " + name);
+}
+
+bool integer_activations_named(const std::string& name) {
+  if (name != "int8" && name != "fp32") throw Unsupported("unsupported: activations " + name);
+  return name == "int8";
+}
+
+Tensor matrix_tensor(const std::string& name, const nb::tuple& packed) {
+  if (packed.size() != 4) refuse(name.c_str(), "must be (packed, rows, columns, format)");
+  const Array array = nb::cast<Array>(packed[0]);
+  const auto* bytes = data<const uint8_t>(array, name.c_str(), {-1});
+  return {bytes, array.size(), nb::cast<int>(packed[1]), nb::cast<int>(packed[2]),
+          format_named(nb::cast<std::string>(packed[3]))};
+}
+
+std::map<std::string, Tensor> tensors(const nb::dict& weights) {
+  std::map<std::string, Tensor> all;
+  for (auto [key, value] : weights) {
+    const std::string name = nb::cast<std::string>(key);
+    if (nb::isinstance<nb::tuple>(value)) {
+      all[name] = matrix_tensor(name, nb::cast<nb::tuple>(value));
+      continue;
+    }
+    const Array array = nb::cast<Array>(value);
+    const auto* values = data<const float>(array, name.c_str(), {-1});
+    all[name] = {reinterpret_cast<const uint8_t*>(values), array.size() * sizeof(float), 1,
+                 static_cast<int>(array.size()), Format::fp32};
+  }
+  return all;
+}
+
+void build(NativeModel* self, const nb::dict& weights, int vocab_size, int hidden_size,
+           int intermediate_size, int num_heads, int num_kv_heads, int head_dim, float norm_eps,
+           const std::string& activation, std::vector<int> windows,
+           std::vector<float> inverse_frequencies, int num_blocks, int block_size,
+           const std::string& kv_format, int max_tokens, int max_positions,
+           const std::string& activations, int threads, const std::string& isa) {
+  if (activation != "silu" && activation != "gelu_tanh")
+    throw Unsupported("unsupported: activation " + activation);
+  if (kv_format != "fp32" && kv_format != "fp16")
+    throw Unsupported("unsupported: KV format " + kv_format);
+  Model shape;
+  shape.vocab = vocab_size;
+  shape.hidden = hidden_size;
+  shape.inner = intermediate_size;
+  shape.heads = num_heads;
+  shape.kv_heads = num_kv_heads;
+  shape.head_dim = head_dim;
+  shape.norm_eps = norm_eps;
+  shape.gating = activation == "silu" ? Gating::silu : Gating::gelu_tanh;
+  shape.integer_activations = integer_activations_named(activations);
+  shape.layers.resize(windows.size());
+  Options options{
+      num_blocks, block_size,          max_tokens,         max_positions,
+      threads,    kv_format == "fp16", std::move(windows), std::move(inverse_frequencies),
+      isa};
+  new (self) NativeModel(std::move(shape), std::move(options), tensors(weights));
+}
+
+void step(NativeModel& self, const Array& tokens, const Array& positions, const Array& slots,
+          const Array& block_tables, const Array& query_starts, const Array& logit_rows,
+          const Writable& logits) {
+  Batch b;
+  b.tokens = data<const int32_t>(tokens, "tokens", {-1});
+  b.num_tokens = static_cast<int>(tokens.size());
+  b.positions = data<const int32_t>(positions, "positions", {b.num_tokens});
+  b.slots = data<const int32_t>(slots, "slots", {b.num_tokens});
+  b.block_tables = data<const int32_t>(block_tables, "block_tables", {-1, -1});
+  b.num_slices = static_cast<int>(block_tables.shape(0));
+  b.table_width = static_cast<int>(block_tables.shape(1));
+  b.query_starts = data<const int32_t>(query_starts, "query_starts", {b.num_slices + 1});
+  b.logit_rows = data<const int32_t>(logit_rows, "logit_rows", {-1});
+  b.num_logits = static_cast<int>(logit_rows.size());
+  b.logits = data<float>(logits, "logits", {b.num_logits, self.model().vocab});
+  nb::gil_scoped_release release;
+  self.step(b);
+}
+
+// y = x times the packed matrix, computed as in a step.
+void product(const Array& x, const nb::tuple& packed, const Writable& y,
+             const std::string& activations, int threads, const std::string& isa_name) {
+  const Tensor t = matrix_tensor("packed", packed);
+  if (t.rows < 0 || t.columns < 0 || t.bytes != stored_bytes(t.format, t.rows, t.columns))
+    refuse("packed", "has the wrong number of bytes");
+  const auto* values = data<const float>(x, "x", {-1, t.columns});
+  const int rows = static_cast<int>(x.shape(0));
+  auto* out = data<float>(y, "y", {rows, t.rows});
+  const Isa* isa = find_isa(isa_name.c_str());
+  if (isa == nullptr) throw Unsupported("unsupported: no instruction set '" + isa_name + "' here");
+  const int stride = round_up(t.columns, kGroup), groups = stride / kGroup;
+  std::vector<float> padded(static_cast<size_t>(rows) * stride), scales(padded.size() / kGroup);
+  std::vector<int8_t> bytes(padded.size());
+  std::vector<int32_t> sums(static_cast<size_t>(rows) * groups);
+  for (int r = 0; r < rows; ++r)
+    if (t.columns > 0)
+      std::memcpy(&padded[static_cast<size_t>(r) * stride],
+                  values + static_cast<size_t>(r) * t.columns, t.columns * sizeof(float));
+  const Activations a{padded.data(), stride, bytes.data(), scales.data(), sums.data(), stride};
+  const Matrix matrix{t.data, nullptr, t.rows, t.columns, t.format};
+  Team team(threads);
+  isa->product(matrix, a, rows, integer_activations_named(activations), out, team);
+}
+
+std::vector<std::string> isas() {
+  std::vector<std::string> names;
+  for (const char* name : {"avx512", "avx2", "portable"})
+    if (find_isa(name) != nullptr) names.push_back(name);
+  return names;
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  nb::exception<Unsupported>(m, "Unsupported", PyExc_ValueError);
+  nb::class_<NativeModel>(m, "NativeModel")
+      .def("__init__", &build, "weights"_a, nb::kw_only(), "vocab_size"_a, "hidden_size"_a,
+           "intermediate_size"_a, "num_heads"_a, "num_kv_heads"_a, "head_dim"_a, "norm_eps"_a,
+           "activation"_a, "windows"_a, "inverse_frequencies"_a, "num_blocks"_a, "block_size"_a,
+           "kv_format"_a, "max_tokens"_a, "max_positions"_a, "activations"_a, "threads"_a,
+           "isa"_a = "")
+      .def("step", &step, "tokens"_a, "positions"_a, "slots"_a, "block_tables"_a, "query_starts"_a,
+           "logit_rows"_a, "logits"_a)
+      .def("read_weights", &NativeModel::read_weights, nb::call_guard<nb::gil_scoped_release>())
+      .def("read_kv", &NativeModel::read_kv, "num_bytes"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("isa", &NativeModel::isa)
+      .def_prop_ro("threads", &NativeModel::threads)
+      .def_prop_ro("weight_bytes", &NativeModel::weight_bytes)
+      .def_prop_ro("kv_bytes", &NativeModel::kv_bytes);
+  m.def("product", &product, "x"_a, "packed"_a, "y"_a, nb::kw_only(), "activations"_a = "int8",
+        "threads"_a = 1, "isa"_a = "");
+  m.def("isas", &isas);
+}
+
+}  // namespace floorline

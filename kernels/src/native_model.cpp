@@ -1,0 +1,217 @@
+// Building a native model: sizes are checked, weights copied into one arena in execution order.
+#include "native_model.h"
+
+namespace floorline {
+
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+
+const Isa* require_isa(const std::string& name) {
+  const Isa* isa = find_isa(name.c_str());
+  if (isa == nullptr) throw Unsupported("unsupported: no instruction set '" + name + "' here");
+  return isa;
+}
+
+void require(bool holds, const std::string& message) {
+  if (!holds) throw std::invalid_argument(message);
+}
+
+void check_shape(const Model& m, const Options& o) {
+  if (m.head_dim % 2 != 0 || m.head_dim > kMaxHeadDim)
+    throw Unsupported("unsupported: head_dim must be even and at most 256, not " +
+                      std::to_string(m.head_dim));
+  require(
+      m.vocab > 0 && m.hidden > 0 && m.inner > 0 && m.heads > 0 && m.kv_heads > 0 && m.head_dim > 0,
+      "every size of the model must be positive");
+  require(m.heads % m.kv_heads == 0, "heads must share kv-heads evenly");
+  require(o.num_blocks > 0 && o.block_size > 0, "the KV store needs blocks and a block size");
+  require(o.num_blocks <= INT32_MAX / o.block_size, "the KV store has too many slots");
+  require(o.max_tokens > 0 && o.max_positions > 0, "max_tokens and max_positions must be positive");
+  require(o.threads > 0 && o.threads <= 256, "threads must be 1 to 256");
+  require(o.inverse_frequencies.size() == static_cast<size_t>(m.head_dim / 2),
+          "inverse_frequencies must have head_dim / 2 entries");
+  require(o.windows.size() == m.layers.size(), "one sliding window per layer");
+  for (int window : o.windows) require(window >= 0, "a sliding window must not be negative");
+}
+
+size_t tensor_room(const Tensor& t) {
+  const size_t padded = t.rows == 1 ? round_up(t.columns, kLanes) * sizeof(float) : t.bytes;
+  return Arena::padded(padded > t.bytes ? padded : t.bytes);
+}
+
+}  // namespace
+
+NativeModel::NativeModel(Model shape, Options options, std::map<std::string, Tensor> weights)
+    : model_(std::move(shape)),
+      options_(std::move(options)),
+      given_(std::move(weights)),
+      isa_(require_isa(options_.isa)),
+      team_((check_shape(model_, options_), options_.threads)) {
+  take_weights();
+  kv_ = {nullptr, options_.num_blocks, options_.block_size, options_.half_kv};
+  kv_bytes_ = model_.layers.size() * kv_.num_blocks * model_.kv_heads * kv_.head_elements(model_) *
+              (kv_.half ? 2 : 4);
+  store_.emplace(kv_bytes_ + 64);
+  kv_.data = store_->take<uint8_t>(kv_bytes_);
+  take_scratch();
+}
+
+const Tensor* NativeModel::find(const std::string& name) const {
+  const auto found = given_.find(name);
+  return found == given_.end() ? nullptr : &found->second;
+}
+
+Matrix NativeModel::take_matrix(const std::string& name, int rows, int columns) {
+  const Tensor* t = find(name);
+  require(t != nullptr, "weight " + name + " is missing");
+  require(t->rows == rows && t->columns == columns,
+          "weight " + name + " must be " + std::to_string(rows) + " x " + std::to_string(columns));
+  require(t->bytes == stored_bytes(t->format, rows, columns),
+          "weight " + name + " has the wrong number of packed bytes");
+  uint8_t* copy = weights_->take<uint8_t>(t->bytes);
+  std::memcpy(copy, t->data, t->bytes);
+  weight_bytes_ += t->bytes;
+  Matrix matrix{copy, nullptr, rows, columns, t->format};
+  if (find(name + ".bias") != nullptr) matrix.bias = take_vector(name + ".bias", rows, true);
+  return matrix;
+}
+
+const float* NativeModel::take_vector(const std::string& name, int width, bool padded) {
+  const Tensor* t = find(name);
+  require(t != nullptr, "weight " + name + " is missing");
+  require(t->bytes == width * sizeof(float),
+          "weight " + name + " must have " + std::to_string(width) + " fp32 values");
+  float* copy = weights_->take<float>(padded ? round_up(width, kLanes) : width);
+  std::memcpy(copy, t->data, t->bytes);
+  weight_bytes_ += t->bytes;
+  return copy;
+}
+
+void NativeModel::take_layer(int index) {
+  const std::string prefix = "layers." + std::to_string(index) + ".";
+  const Model& m = model_;
+  Layer& layer = model_.layers[index];
+  layer.window = options_.windows[index];
+  layer.input_norm = take_vector(prefix + "input_norm", m.hidden, false);
+  layer.q = take_matrix(prefix + "q_proj", m.q_width(), m.hidden);
+  layer.k = take_matrix(prefix + "k_proj", m.kv_width(), m.hidden);
+  layer.v = take_matrix(prefix + "v_proj", m.kv_width(), m.hidden);
+  if (find(prefix + "q_norm") != nullptr) {
+    layer.q_norm = take_vector(prefix + "q_norm", m.head_dim, false);
+    layer.k_norm = take_vector(prefix + "k_norm", m.head_dim, false);
+  }
+  layer.o = take_matrix(prefix + "o_proj", m.hidden, m.q_width());
+  layer.post_norm = take_vector(prefix + "post_norm", m.hidden, false);
+  layer.gate = take_matrix(prefix + "gate_proj", m.inner, m.hidden);
+  layer.up = take_matrix(prefix + "up_proj", m.inner, m.hidden);
+  layer.down = take_matrix(prefix + "down_proj", m.hidden, m.inner);
+}
+
+void NativeModel::take_weights() {
+  size_t room = 64;
+  for (const auto& [name, tensor] : given_) room += tensor_room(tensor);
+  weights_.emplace(room);
+  weights_start_ = weights_->take<uint8_t>(0);
+  for (int i = 0; i < static_cast<int>(model_.layers.size()); ++i) take_layer(i);
+  model_.final_norm = take_vector("final_norm", model_.hidden, false);
+  model_.embed = take_matrix("embed", model_.vocab, model_.hidden);
+  model_.lm_head = find("lm_head") == nullptr ? model_.embed
+                                              : take_matrix("lm_head", model_.vocab, model_.hidden);
+  given_.clear();
+  model_.inverse_frequencies = options_.inverse_frequencies.data();
+}
+
+void NativeModel::take_activations(Activations& a, int width) {
+  const size_t rows = options_.max_tokens;
+  a.stride = a.byte_stride = round_up(width, kGroup);
+  a.values = work_->take<float>(rows * a.stride);
+  a.bytes = work_->take<int8_t>(rows * a.byte_stride);
+  a.scales = work_->take<float>(rows * a.group_stride());
+  a.sums = work_->take<int32_t>(rows * a.group_stride());
+}
+
+void NativeModel::take_scratch() {
+  const Model& m = model_;
+  Scratch& s = scratch_;
+  const size_t rows = options_.max_tokens;
+  s.residual_stride = round_up(m.hidden, kLanes);
+  s.max_partitions = (options_.max_positions + kPartition - 1) / kPartition;
+  s.max_split_items = kSplitItems * options_.threads;
+  const size_t partial = static_cast<size_t>(kQueries) * (2 + round_up(m.head_dim, kLanes));
+  const size_t partials = partial * s.max_partitions * s.max_split_items;
+  const size_t row = s.residual_stride + m.qkv_stride() + m.head_dim + 12 * m.widest();
+  work_.emplace((rows * row + partials) * sizeof(float) + 64 * 32);
+  s.residual = work_->take<float>(rows * s.residual_stride);
+  s.qkv = work_->take<float>(rows * m.qkv_stride());
+  s.angles = work_->take<float>(rows * m.head_dim);
+  s.partials = work_->take<float>(partials);
+  take_activations(s.normed, m.hidden);
+  take_activations(s.attended, m.q_width());
+  take_activations(s.gated, m.inner);
+  s.tiles.reserve(rows);
+}
+
+uint64_t NativeModel::read_kv(size_t bytes) {
+  return isa_->read(kv_.data, bytes < kv_bytes_ ? bytes : kv_bytes_, team_);
+}
+
+void NativeModel::check_slice(const Batch& b, int slice) const {
+  const int begin = b.query_starts[slice], end = b.query_starts[slice + 1];
+  require(begin < end && end <= b.num_tokens, "query_starts must rise from 0 to the tokens");
+  const int32_t first = b.positions[begin], length = first + end - begin;
+  require(first >= 0 && length <= options_.max_positions, "a position is past max_positions");
+  require(length <= b.table_width * static_cast<int64_t>(kv_.block_size),
+          "a block table is shorter than its slice's context");
+  const int32_t* table = b.block_tables + static_cast<size_t>(slice) * b.table_width;
+  for (int i = 0; i * kv_.block_size < length; ++i)
+    require(table[i] >= 0 && table[i] < kv_.num_blocks, "a block table names a block that is not");
+  for (int row = begin; row < end; ++row) {
+    const int position = first + row - begin, block = table[position / kv_.block_size];
+    require(b.positions[row] == position, "positions must be consecutive within a slice");
+    require(b.slots[row] == block * kv_.block_size + position % kv_.block_size,
+            "a slot is not where the block table puts its position");
+  }
+}
+
+void NativeModel::check_rows(const Batch& b) const {
+  require(b.num_tokens > 0 && b.num_tokens <= options_.max_tokens,
+          "a step has 1 to max_tokens = " + std::to_string(options_.max_tokens) + " tokens");
+  require(
+      b.num_slices > 0 && b.query_starts[0] == 0 && b.query_starts[b.num_slices] == b.num_tokens,
+      "query_starts must rise from 0 to the tokens");
+  for (int row = 0; row < b.num_tokens; ++row)
+    require(b.tokens[row] >= 0 && b.tokens[row] < model_.vocab,
+            "a token id is not in the vocabulary");
+  require(b.num_logits <= b.num_tokens, "more logit rows than tokens");
+  for (int i = 0; i < b.num_logits; ++i)
+    require(b.logit_rows[i] >= 0 && b.logit_rows[i] < b.num_tokens,
+            "a logit row is not in the step");
+  for (int slice = 0; slice < b.num_slices; ++slice) check_slice(b, slice);
+}
+
+void NativeModel::cut_tiles(const Batch& b) {
+  const int group = model_.heads / model_.kv_heads;
+  const int rows = group < kQueries ? kQueries / group : 1;
+  scratch_.tiles.clear();
+  for (int slice = 0; slice < b.num_slices; ++slice)
+    for (int row = b.query_starts[slice]; row < b.query_starts[slice + 1]; row += rows) {
+      const int left = b.query_starts[slice + 1] - row;
+      scratch_.tiles.push_back({slice, row, rows < left ? rows : left});
+    }
+}
+
+void NativeModel::step(const Batch& batch) {
+  require(!busy_.test_and_set(), "a step of this model is already running");
+  try {
+    check_rows(batch);
+    cut_tiles(batch);
+    isa_->step(model_, kv_, batch, scratch_, team_);
+  } catch (...) {
+    busy_.clear();
+    throw;
+  }
+  busy_.clear();
+}
+
+}  // namespace floorline

@@ -1,0 +1,79 @@
+// A model with its KV store, scratch and threads: what the Python side holds. Checks everything
+// that comes from outside; the kernels behind it check nothing.
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "arena.h"
+#include "isa.h"
+
+namespace floorline {
+
+// A model that these kernels do not run: the torch path serves it.
+struct Unsupported : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
+// One weight as packed by layout.h; a norm or bias is fp32 with rows = 1, not packed.
+struct Tensor {
+  const uint8_t* data;
+  size_t bytes;
+  int rows, columns;
+  Format format;
+};
+
+struct Options {
+  int num_blocks = 0, block_size = 0, max_tokens = 0, max_positions = 0, threads = 1;
+  bool half_kv = false;
+  std::vector<int> windows;                // per layer; 0 is full attention
+  std::vector<float> inverse_frequencies;  // [head_dim / 2]
+  std::string isa;                         // empty: the fastest
+};
+
+class NativeModel {
+ public:
+  // `shape` has the sizes; weights are copied, so that the caller may let go of them.
+  NativeModel(Model shape, Options options, std::map<std::string, Tensor> weights);
+
+  // Run one step; raises std::invalid_argument before anything is written.
+  void step(const Batch& batch);
+
+  // Read `bytes` of the weights, or all, as fast as this machine can.
+  uint64_t read_weights() { return isa_->read(weights_start_, weight_bytes_, team_); }
+  uint64_t read_kv(size_t bytes);
+
+  const Model& model() const { return model_; }
+  const char* isa() const { return isa_->name; }
+  int threads() const { return team_.size(); }
+  size_t weight_bytes() const { return weight_bytes_; }
+  size_t kv_bytes() const { return kv_bytes_; }
+
+ private:
+  void take_weights();
+  void take_layer(int index);
+  Matrix take_matrix(const std::string& name, int rows, int columns);
+  const float* take_vector(const std::string& name, int width, bool padded);
+  const Tensor* find(const std::string& name) const;
+  void take_scratch();
+  void take_activations(Activations& a, int width);
+  void check_rows(const Batch& batch) const;
+  void check_slice(const Batch& batch, int slice) const;
+  void cut_tiles(const Batch& batch);
+
+  Model model_;
+  Options options_;
+  std::map<std::string, Tensor> given_;
+  const Isa* isa_;
+  KVStore kv_;
+  Scratch scratch_;
+  std::optional<Arena> weights_, store_, work_;
+  const uint8_t* weights_start_ = nullptr;
+  size_t weight_bytes_ = 0, kv_bytes_ = 0;
+  Team team_;
+  std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
+};
+
+}  // namespace floorline

@@ -1,0 +1,123 @@
+// What happens to one row of a step on its own: embedding, norm, quantisation, rotary positions.
+#pragma once
+#include <cmath>
+
+#include "model.h"
+#include "simd.h"
+
+namespace floorline::FLOORLINE_ISA {
+
+// Write the weights of one matrix row, unpacked, to out[columns].
+inline void unpack_row(const Matrix& m, int row, float* out) {
+  const uint8_t* panel = m.panels + row / kLanes * m.panel_stride();
+  const int column = row % kLanes;
+  for (int k = 0; k < m.columns; ++k) {
+    const int g = k / kGroup, j = k % kGroup;
+    if (m.format == Format::fp32) {
+      std::memcpy(out + k, panel + (k * kLanes + column) * sizeof(float), sizeof(float));
+    } else if (m.format == Format::fp16) {
+      out[k] = to_float(reinterpret_cast<const Half*>(panel)[k * kLanes + column]);
+    } else if (m.format == Format::int4_g32) {
+      const uint8_t* group = panel + g * (kLanes * 4 + 256);
+      const Half* header = reinterpret_cast<const Half*>(group);
+      const uint8_t both = group[kLanes * 4 + j % 16 / 4 * 64 + column * 4 + j % 4];
+      out[k] = to_float(header[column]) * static_cast<float>(j < 16 ? both & 15 : both >> 4) +
+               to_float(header[kLanes + column]);
+    } else {
+      const bool grouped = m.format == Format::int8_g32;
+      const uint8_t* group = panel + (grouped ? g * (kLanes * 2 + 512) : kLanes * 4 + g * 512);
+      const uint8_t* bytes = group + (grouped ? kLanes * 2 : 0);
+      const float scale = grouped ? to_float(reinterpret_cast<const Half*>(group)[column])
+                                  : reinterpret_cast<const float*>(panel)[column];
+      out[k] = static_cast<float>(bytes[j / 4 * 64 + column * 4 + j % 4] - 128) * scale;
+    }
+  }
+}
+
+// out = x / sqrt(mean(x^2) + eps) * weight
+inline void rms_norm(const float* x, const float* weight, int width, float eps, float* out) {
+  Lanes squares = zeros();
+  for (int i = 0; i < width; i += kLanes) {
+    const Lanes v = load_part(x + i, smaller(kLanes, width - i));
+    squares = fma(v, v, squares);
+  }
+  const float scale = 1.f / std::sqrt(sum(squares) / static_cast<float>(width) + eps);
+  for (int i = 0; i < width; i += kLanes) {
+    const int n = smaller(kLanes, width - i);
+    store_part(out + i, mul(mul(load_part(x + i, n), splat(scale)), load_part(weight + i, n)), n);
+  }
+}
+
+// Quantise a row to int8 with one scale a group of 32. A NaN or infinity makes its group NaN.
+inline void quantise(const Activations& a, int row) {
+  const float* x = a.values + static_cast<size_t>(row) * a.stride;
+  int8_t* bytes = a.bytes + static_cast<size_t>(row) * a.byte_stride;
+  float* scales = a.scales + static_cast<size_t>(row) * a.group_stride();
+  int32_t* sums = a.sums + static_cast<size_t>(row) * a.group_stride();
+  for (int g = 0; g < a.group_stride(); ++g, x += kGroup, bytes += kGroup) {
+    const Lanes low = load(x), high = load(x + kLanes);
+    const float peak = largest(maximum(absolute(low), absolute(high)));
+    const float poison = sum(add(sub(low, low), sub(high, high)));  // 0, or NaN
+    const Lanes inverse = splat(peak > 0.f ? 127.f / peak : 0.f);
+    const Ints q0 = to_nearest(mul(low, inverse)), q1 = to_nearest(mul(high, inverse));
+    store_bytes(bytes, q0);
+    store_bytes(bytes + kLanes, q1);
+    scales[g] = peak / 127.f + poison;
+    sums[g] = sum(add(q0, q1));
+  }
+}
+
+// Cosines, then sines, of one position: angles[head_dim].
+inline void rotary_angles(const Model& m, int position, float* angles) {
+  const int half = m.head_dim / 2;
+  for (int i = 0; i < half; ++i) {
+    const float angle = static_cast<float>(position) * m.inverse_frequencies[i];
+    angles[i] = std::cos(angle);
+    angles[half + i] = std::sin(angle);
+  }
+}
+
+// Rotate the halves of one head in place, and scale it.
+inline void rotate(float* x, const float* angles, int head_dim, float scale) {
+  const int half = head_dim / 2;
+  for (int i = 0; i < half; i += kLanes) {
+    const int n = smaller(kLanes, half - i);
+    const Lanes c = mul(load_part(angles + i, n), splat(scale));
+    const Lanes s = mul(load_part(angles + half + i, n), splat(scale));
+    const Lanes a = load_part(x + i, n), b = load_part(x + half + i, n);
+    store_part(x + i, sub(mul(a, c), mul(b, s)), n);
+    store_part(x + half + i, fma(b, c, mul(a, s)), n);
+  }
+}
+
+template <class T>
+inline void scatter(const float* x, int count, T* out, int stride) {
+  T narrow[kLanes];
+  for (int i = 0; i < count; i += kLanes) {
+    const int n = smaller(kLanes, count - i);
+    store_part(narrow, load_part(x + i, n), n);
+    for (int j = 0; j < n; ++j) out[static_cast<size_t>(i + j) * stride] = narrow[j];
+  }
+}
+
+// Norm and rotate the queries and keys of a row, and write its keys and values to the KV store.
+template <class T>
+void place_row(const Model& m, const Layer& layer, int index, const KVStore& kv, int slot,
+               const float* angles, float* qkv) {
+  const int d = m.head_dim, block = slot / kv.block_size, offset = slot % kv.block_size;
+  const float scale = 1.f / std::sqrt(static_cast<float>(d));
+  for (int h = 0; h < m.heads; ++h) {
+    float* q = qkv + h * d;
+    if (layer.q_norm) rms_norm(q, layer.q_norm, d, m.norm_eps, q);
+    rotate(q, angles, d, scale);
+  }
+  for (int h = 0; h < m.kv_heads; ++h) {
+    float *k = qkv + m.q_width() + h * d, *v = qkv + m.q_width() + m.kv_width() + h * d;
+    if (layer.k_norm) rms_norm(k, layer.k_norm, d, m.norm_eps, k);
+    rotate(k, angles, d, 1.f);
+    scatter(k, d, kv.keys<T>(m, index, block, h) + offset, kv.block_size);
+    scatter(v, d, kv.values<T>(m, index, block, h) + static_cast<size_t>(offset) * d, 1);
+  }
+}
+
+}  // namespace floorline::FLOORLINE_ISA

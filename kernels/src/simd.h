@@ -1,0 +1,51 @@
+// The vocabulary that kernels are written in: sixteen lanes, whatever the instruction set.
+// Compiled once for each; FLOORLINE_ISA names the namespace, so that no code is shared by accident.
+#pragma once
+#include "half.h"
+
+#if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#include "simd_avx512.h"
+#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
+#include "simd_avx2.h"
+#else
+#include "simd_portable.h"
+#endif
+
+#define UNROLL _Pragma("GCC unroll 16")
+
+namespace floorline::FLOORLINE_ISA {
+
+inline int smaller(int a, int b) { return a < b ? a : b; }
+inline int larger(int a, int b) { return a > b ? a : b; }
+inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
+
+// e^x to two units in the last place; 0 below the smallest normal number.
+// Source: Cephes expf (S. Moshier), its range reduction and coefficients.
+inline Lanes exponential(Lanes x) {
+  constexpr float kLowest = -87.3f;
+  // The constant comes first: where x is NaN, the second operand is what is left.
+  const Lanes bounded = minimum(splat(88.f), maximum(splat(kLowest), x));
+  const Ints n = to_nearest(mul(bounded, splat(1.44269504088896341f)));
+  const Lanes whole = to_float(n);
+  Lanes r = fma(whole, splat(-0.693359375f), bounded);
+  r = fma(whole, splat(2.12194440e-4f), r);
+  Lanes p = splat(1.9875691500e-4f);
+  for (float c :
+       {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+    p = fma(p, r, splat(c));
+  p = fma(p, mul(r, r), add(r, splat(1.f)));
+  return zero_below(mul(p, power_of_two(n)), x, kLowest);
+}
+
+inline Lanes sigmoid_times(Lanes x, Lanes u) {  // x * sigmoid(u)
+  return div(x, add(splat(1.f), exponential(sub(zeros(), u))));
+}
+
+inline Lanes silu(Lanes x) { return sigmoid_times(x, x); }
+
+inline Lanes gelu_tanh(Lanes x) {  // 0.5 x (1 + tanh(v)) = x * sigmoid(2 v)
+  const Lanes cubic = fma(mul(mul(x, x), splat(0.044715f)), x, x);
+  return sigmoid_times(x, mul(cubic, splat(1.5957691216057308f)));
+}
+
+}  // namespace floorline::FLOORLINE_ISA

@@ -1,0 +1,145 @@
+// Sixteen lanes in plain C++: the fallback for every processor, and the twin of the fast ones.
+#pragma once
+#include <cmath>
+
+#include "half.h"
+
+namespace floorline::FLOORLINE_ISA {
+
+template <class T>
+struct Vector {
+  T at[kLanes];
+};
+using Lanes = Vector<float>;
+using Ints = Vector<int32_t>;
+struct Bytes {
+  uint8_t at[4 * kLanes];
+};
+using SignedBytes = Bytes;
+
+constexpr int kChains = 1;
+constexpr int kFloatRows = 4;
+constexpr int kIntegerRows = 4;
+constexpr int kValueLanes = 1;
+
+template <class F>
+inline auto map(F f) -> Vector<decltype(f(0))> {
+  Vector<decltype(f(0))> out;
+  for (int i = 0; i < kLanes; ++i) out.at[i] = f(i);
+  return out;
+}
+
+inline Lanes splat(float x) {
+  return map([=](int) { return x; });
+}
+inline Ints splat(int x) {
+  return map([=](int) { return x; });
+}
+inline Lanes zeros() { return splat(0.f); }
+inline Lanes load(const float* p) {
+  return map([=](int i) { return p[i]; });
+}
+inline Lanes load(const Half* p) {
+  return map([=](int i) { return to_float(p[i]); });
+}
+inline Lanes load_part(const float* p, int n) {
+  return map([=](int i) { return i < n ? p[i] : 0; });
+}
+inline Lanes load_part(const Half* p, int n) {
+  return map([=](int i) { return i < n ? to_float(p[i]) : 0; });
+}
+inline void store_part(float* p, Lanes x, int n) { std::memcpy(p, x.at, n * sizeof(float)); }
+inline void store_part(Half* p, Lanes x, int n) {
+  for (int i = 0; i < n; ++i) p[i] = to_half(x.at[i]);
+}
+inline void store(float* p, Lanes x) { store_part(p, x, kLanes); }
+inline Lanes add(Lanes a, Lanes b) {
+  return map([&](int i) { return a.at[i] + b.at[i]; });
+}
+inline Lanes sub(Lanes a, Lanes b) {
+  return map([&](int i) { return a.at[i] - b.at[i]; });
+}
+inline Lanes mul(Lanes a, Lanes b) {
+  return map([&](int i) { return a.at[i] * b.at[i]; });
+}
+inline Lanes div(Lanes a, Lanes b) {
+  return map([&](int i) { return a.at[i] / b.at[i]; });
+}
+inline Lanes fma(Lanes a, Lanes b, Lanes c) {
+  return map([&](int i) { return a.at[i] * b.at[i] + c.at[i]; });
+}
+inline Lanes maximum(Lanes a, Lanes b) {
+  return map([&](int i) { return a.at[i] > b.at[i] ? a.at[i] : b.at[i]; });
+}
+inline Lanes minimum(Lanes a, Lanes b) {
+  return map([&](int i) { return a.at[i] < b.at[i] ? a.at[i] : b.at[i]; });
+}
+inline Lanes absolute(Lanes a) {
+  return map([&](int i) { return std::fabs(a.at[i]); });
+}
+inline Ints add(Ints a, Ints b) {
+  return map([&](int i) { return a.at[i] + b.at[i]; });
+}
+template <class T>
+inline T sum(Vector<T> a) {
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int i = 0; i < half; ++i) a.at[i] += a.at[i + half];
+  return a.at[0];
+}
+inline float largest(Lanes a) {
+  float best = a.at[0];
+  for (int i = 1; i < kLanes; ++i) best = a.at[i] > best ? a.at[i] : best;
+  return best;
+}
+inline Lanes to_float(Ints a) {
+  return map([&](int i) { return static_cast<float>(a.at[i]); });
+}
+inline Ints to_nearest(Lanes a) {  // NaN gives 0: what scales it is NaN already
+  return map([&](int i) {
+    return std::fabs(a.at[i]) < 1e9f ? static_cast<int32_t>(std::nearbyintf(a.at[i])) : 0;
+  });
+}
+inline Lanes power_of_two(Ints n) {
+  return map([&](int i) {
+    const uint32_t bits = static_cast<uint32_t>(n.at[i] + 127) << 23;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+  });
+}
+inline Lanes zero_below(Lanes y, Lanes x, float limit) {
+  return map([&](int i) { return x.at[i] < limit ? 0.f : y.at[i]; });
+}
+inline void store_bytes(int8_t* p, Ints x) {
+  for (int i = 0; i < kLanes; ++i) p[i] = static_cast<int8_t>(x.at[i]);
+}
+
+inline Bytes load_bytes(const uint8_t* p) {
+  Bytes b;
+  std::memcpy(b.at, p, sizeof b.at);
+  return b;
+}
+inline Bytes low_nibbles(Bytes b) {
+  for (uint8_t& byte : b.at) byte &= 15;
+  return b;
+}
+inline Bytes high_nibbles(Bytes b) {
+  for (uint8_t& byte : b.at) byte >>= 4;
+  return b;
+}
+inline SignedBytes as_signed(Bytes b) { return b; }
+template <int J>
+inline Lanes byte_lane(Bytes b) {
+  return map([&](int i) { return static_cast<float>(b.at[4 * i + J]); });
+}
+inline Ints signed_start(int sum_x) { return splat(-128 * sum_x); }
+inline Ints dot(Ints acc, const Bytes& w, int x4) {
+  int8_t x[4];
+  std::memcpy(x, &x4, 4);
+  for (int i = 0; i < kLanes; ++i)
+    for (int j = 0; j < 4; ++j) acc.at[i] += w.at[4 * i + j] * x[j];
+  return acc;
+}
+inline Ints dot_signed(Ints acc, const SignedBytes& w, int x4) { return dot(acc, w, x4); }
+
+}  // namespace floorline::FLOORLINE_ISA

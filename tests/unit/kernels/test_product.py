@@ -1,0 +1,106 @@
+"""Matrix products over packed weights, against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernels import PackedMatrix, PanelFormat, isas, pack, product
+from tests.unit.kernels.plain import int8_activations, stands_for
+
+Array = npt.NDArray[Any]
+INTEGER = [PanelFormat.INT8, PanelFormat.INT8_G32, PanelFormat.INT4_G32]
+
+
+def random_case(rows: int, columns: int, batch: int, seed: int) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal((rows, columns)).astype(np.float32)
+    return weights, rng.standard_normal((batch, columns)).astype(np.float32)
+
+
+def multiplied(x: Array, packed: PackedMatrix, **how: Any) -> Array:
+    y = np.full((len(x), packed.rows), np.nan, np.float32)
+    product(x, packed, y, **how)
+    return y
+
+
+def error(y: Array, x: Array, plain: Array) -> float:
+    """Largest error over the largest sum of magnitudes: what rounding is measured against."""
+    if y.size == 0:
+        return 0.0
+    return float(np.abs(y - x @ plain.T).max() / (np.abs(x) @ np.abs(plain.T)).max())
+
+
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("target", list(PanelFormat))
+@given(
+    rows=st.integers(1, 70),
+    columns=st.integers(1, 140),
+    batch=st.integers(0, 27),
+    threads=st.integers(1, 3),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=40, deadline=None)
+def test_every_shape_multiplies_like_float64(
+    isa: str, target: PanelFormat, rows: int, columns: int, batch: int, threads: int, seed: int
+) -> None:
+    weights, x = random_case(rows, columns, batch, seed)
+    y = multiplied(x, pack(weights, target), activations="fp32", threads=threads, isa=isa)
+    assert error(y, x.astype(np.float64), stands_for(weights, target)) < 1e-6
+
+
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("target", INTEGER)
+@given(
+    rows=st.integers(1, 70),
+    columns=st.integers(1, 140),
+    batch=st.integers(1, 27),
+    seed=st.integers(0, 9),
+)
+@settings(max_examples=40, deadline=None)
+def test_integer_arithmetic_loses_only_what_rounding_activations_loses(
+    isa: str, target: PanelFormat, rows: int, columns: int, batch: int, seed: int
+) -> None:
+    weights, x = random_case(rows, columns, batch, seed)
+    y = multiplied(x, pack(weights, target), activations="int8", isa=isa)
+    assert error(y, int8_activations(x), stands_for(weights, target)) < 1e-6
+
+
+@pytest.mark.parametrize("target", INTEGER)
+def test_extreme_bytes_do_not_saturate(target: PanelFormat) -> None:
+    weights = np.where(np.arange(64) % 2, 1.0, -1.0) * np.ones((16, 64))
+    x = np.where(np.arange(64) % 2, 1.0, -1.0) * np.ones((1, 64))
+    packed = pack(weights.astype(np.float32), target)
+    for isa in isas():
+        y = multiplied(x.astype(np.float32), packed, isa=isa)
+        assert np.allclose(y, 64.0, rtol=1e-3)
+
+
+@pytest.mark.parametrize("activations", ["fp32", "int8"])
+@pytest.mark.parametrize("target", list(PanelFormat))
+@pytest.mark.parametrize("isa", isas())
+def test_a_row_is_the_same_to_the_bit_alone_and_among_others(
+    isa: str, target: PanelFormat, activations: str
+) -> None:
+    weights, x = random_case(50, 97, 31, 3)
+    packed = pack(weights, target)
+    together = multiplied(x, packed, activations=activations, threads=2, isa=isa)
+    for first, last in [(0, 1), (3, 5), (7, 20), (30, 31)]:
+        alone = multiplied(x[first:last].copy(), packed, activations=activations, isa=isa)
+        assert np.array_equal(alone, together[first:last])
+
+
+@pytest.mark.parametrize("target", list(PanelFormat))
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_bad_activation_spoils_its_own_row_and_no_other(target: PanelFormat, bad: float) -> None:
+    weights, x = random_case(20, 64, 3, 4)
+    x[1, 40] = bad
+    for isa in isas():
+        y = multiplied(x, pack(weights, target), isa=isa)
+        assert not np.isfinite(y[1]).any()
+        assert np.isfinite(y[[0, 2]]).all()

@@ -1,0 +1,113 @@
+"""What is wrong with an array is said before anything is read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kernels import NativeModel, PanelFormat, Unsupported, pack, product
+from tests.unit.kernels.oracle import random_weights
+from tests.unit.kernels.test_step import tiny
+from tests.unit.kernels.world import World, native
+
+CONFIG = tiny()
+
+
+@pytest.fixture(scope="module")
+def model() -> NativeModel:
+    return native(CONFIG, random_weights(CONFIG, 1))
+
+
+def good(model: NativeModel) -> dict[str, Any]:
+    return World(model, CONFIG.vocab_size).arrays([(0, [1, 2, 3]), (1, [4])])
+
+
+BAD: dict[str, tuple[str, Any, str]] = {
+    "dtype": ("tokens", np.zeros(4, np.int64), "tokens must have elements of 32 bits: int"),
+    "dimensions": ("positions", np.zeros((4, 1), np.int32), "positions must have 1 dimensions"),
+    "length": ("slots", np.zeros(3, np.int32), "slots must have size 4"),
+    "stride": ("tokens", np.zeros(8, np.int32)[::2], "tokens must be contiguous"),
+    "column order": (
+        "logits",
+        np.zeros((4, 61), np.float32, order="F"),
+        "logits must be contiguous",
+    ),
+    "logits shape": ("logits", np.zeros((4, 60), np.float32), "logits must have size 61"),
+    "alignment": (
+        "positions",
+        np.frombuffer(bytearray(17), np.uint8)[1:].view(np.int32),
+        "positions must be aligned",
+    ),
+    "unknown token": ("tokens", np.array([1, 2, 61, 0], np.int32), "token id"),
+    "negative token": ("tokens", np.array([1, -2, 3, 0], np.int32), "token id"),
+    "gap": ("positions", np.array([0, 1, 3, 0], np.int32), "consecutive"),
+    "negative position": ("positions", np.array([-1, 0, 1, 0], np.int32), "max_positions"),
+    "far position": ("positions", np.array([1022, 1023, 1024, 0], np.int32), "max_positions"),
+    "slot elsewhere": ("slots", np.array([0, 1, 2, 3], np.int32), "slot"),
+    "block that is not": ("block_tables", np.full((2, 1), 64, np.int32), "block table"),
+    "negative block": ("block_tables", np.full((2, 1), -1, np.int32), "block table"),
+    "short table": ("block_tables", np.zeros((2, 0), np.int32), "block table is shorter"),
+    "falling starts": ("query_starts", np.array([0, 5, 4], np.int32), "query_starts"),
+    "late start": ("query_starts", np.array([1, 3, 4], np.int32), "query_starts"),
+    "empty slice": ("query_starts", np.array([0, 0, 4], np.int32), "query_starts"),
+    "logit row": ("logit_rows", np.array([0, 1, 2, 4], np.int32), "logit row"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_array_is_refused_by_name(case: str, model: NativeModel) -> None:
+    name, value, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        model.step(**(good(model) | {name: value}))
+    model.step(**good(model))  # and the next step works
+
+
+def test_more_tokens_than_the_model_has_room_for_are_refused() -> None:
+    small = native(CONFIG, random_weights(CONFIG, 1), max_tokens=3)
+    with pytest.raises(ValueError, match="max_tokens = 3"):
+        small.step(**good(small))
+
+
+def test_read_only_logits_are_refused(model: NativeModel) -> None:
+    arrays = good(model)
+    arrays["logits"].flags.writeable = False
+    with pytest.raises(TypeError):
+        model.step(**arrays)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"head_dim": 7}, "head_dim must be even"),
+        ({"head_dim": 258}, "at most 256"),
+    ],
+)
+def test_a_model_that_the_kernels_do_not_run_is_unsupported(
+    change: dict[str, int], message: str
+) -> None:
+    config = tiny(**change)
+    with pytest.raises(Unsupported, match=message):
+        native(config, random_weights(config, 1))
+
+
+@pytest.mark.parametrize("option", [{"isa": "mmx"}, {"kv_format": "fp8"}, {"activations": "int3"}])
+def test_an_option_that_is_not_there_is_unsupported(option: dict[str, str]) -> None:
+    with pytest.raises(Unsupported, match="unsupported"):
+        native(CONFIG, random_weights(CONFIG, 1), **option)
+
+
+def test_a_missing_weight_is_named() -> None:
+    weights = random_weights(CONFIG, 1)
+    weights["layers.1.up_proj"] = weights["layers.1.up_proj"][:-1].copy()
+    with pytest.raises(ValueError, match=r"layers\.1\.up_proj must be 72 x 48"):
+        native(CONFIG, weights)
+
+
+def test_packed_bytes_of_the_wrong_size_are_refused() -> None:
+    packed = pack(np.ones((20, 20), np.float32), PanelFormat.FP16)
+    y = np.empty((1, 20), np.float32)
+    short = packed._replace(data=packed.data[:-1].copy())
+    with pytest.raises(ValueError, match="wrong number of bytes"):
+        product(np.ones((1, 20), np.float32), short, y)

@@ -1,0 +1,200 @@
+"""Whole native steps against the plain decoder in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from core.model import Activation, ModelConfig, RopeConfig
+from kernels import PanelFormat, isas
+from tests.unit.kernels.oracle import forward, random_weights
+from tests.unit.kernels.plain import stands_for
+from tests.unit.kernels.world import World, native
+
+Array = npt.NDArray[Any]
+
+
+def tiny(**changes: Any) -> ModelConfig:
+    fields: dict[str, Any] = {
+        "name": "tiny",
+        "vocab_size": 61,
+        "hidden_size": 48,
+        "intermediate_size": 72,
+        "num_layers": 2,
+        "num_heads": 6,
+        "num_kv_heads": 2,
+        "head_dim": 16,
+        "max_position_tokens": 1024,
+        "norm_eps": 1e-5,
+        "rope": RopeConfig(theta=10_000.0),
+        "tied_embeddings": True,
+    }
+    fields |= changes
+    fields.setdefault("sliding_window", (None,) * fields["num_layers"])
+    return ModelConfig(**fields)
+
+
+SHAPES = {
+    "grouped heads": tiny(),
+    "one head of each": tiny(num_heads=1, num_kv_heads=1, head_dim=64, tied_embeddings=False),
+    "more heads than a tile": tiny(num_heads=20, num_kv_heads=1, head_dim=10),
+    "every option": tiny(
+        qk_norm=True,
+        qkv_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+        activation=Activation.GELU_TANH,
+        sliding_window=(9, None),
+        tied_embeddings=False,
+    ),
+    "no size is a multiple": tiny(
+        vocab_size=53, hidden_size=23, intermediate_size=41, head_dim=6, sliding_window=(150, 3)
+    ),
+    "wide heads": tiny(head_dim=130, num_heads=2, num_kv_heads=1, num_layers=1),
+}
+
+
+def tokens_of(config: ModelConfig, count: int, seed: int = 0) -> list[int]:
+    return np.random.default_rng(seed).integers(0, config.vocab_size, count).tolist()
+
+
+def relative(found: Array, expected: Array) -> float:
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("block_size", [1, 5, 16, 40])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_step_computes_the_plain_decoder(shape: str, block_size: int, isa: str) -> None:
+    config = SHAPES[shape]
+    weights, tokens = random_weights(config, 1, spread=0.1), tokens_of(config, 180)
+    blocks = -(-200 // block_size)
+    model = native(config, weights, isa=isa, block_size=block_size, num_blocks=blocks)
+    world = World(model, config.vocab_size, blocks, block_size)
+    pieces = [tokens[:50], tokens[50:51], tokens[51:]]
+    logits = np.concatenate([world.step([(0, piece)]) for piece in pieces])
+    assert relative(logits, forward(config, weights, tokens)) < 1e-5
+
+
+@pytest.mark.parametrize("target", [PanelFormat.FP16, PanelFormat.INT8, PanelFormat.INT4_G32])
+@pytest.mark.parametrize("isa", isas())
+def test_narrow_weights_with_fp32_activations_are_exact(target: PanelFormat, isa: str) -> None:
+    config = SHAPES["every option"]
+    weights, tokens = random_weights(config, 2, spread=0.1), tokens_of(config, 40)
+    model = native(config, weights, target, isa=isa, activations="fp32")
+    dequantised = {
+        name: stands_for(values, target) if values.ndim == 2 else values
+        for name, values in weights.items()
+    }
+    logits = World(model, config.vocab_size).step([(0, tokens)])
+    assert relative(logits, forward(config, dequantised, tokens)) < 1e-5
+
+
+def test_a_half_kv_store_stays_within_its_rounding() -> None:
+    config = SHAPES["grouped heads"]
+    weights, tokens = random_weights(config, 3, spread=0.1), tokens_of(config, 100)
+    for isa in isas():
+        model = native(config, weights, isa=isa, kv_format="fp16")
+        logits = World(model, config.vocab_size).step([(0, tokens)])
+        assert 1e-7 < relative(logits, forward(config, weights, tokens)) < 1e-3
+
+
+def chunked(world: World, request: int, tokens: list[int], rng: np.random.Generator) -> Array:
+    """Compute a request alone, in random pieces."""
+    rows, done = [], 0
+    while done < len(tokens):
+        piece = tokens[done : done + int(rng.integers(1, 30))]
+        rows.append(world.step([(request, piece)]))
+        done += len(piece)
+    return np.concatenate(rows)
+
+
+def mixed(
+    world: World, prompts: dict[int, list[int]], rng: np.random.Generator
+) -> dict[int, Array]:
+    """Compute requests together, each step a random choice of requests and lengths."""
+    rows: dict[int, list[Array]] = {request: [] for request in prompts}
+    left = {request: list(tokens) for request, tokens in prompts.items()}
+    while left:
+        chosen = [r for r in left if rng.random() < 0.7] or list(left)
+        pieces = [(r, left[r][: int(rng.integers(1, 40))]) for r in chosen]
+        logits = world.step(pieces)
+        for request, piece in pieces:
+            rows[request].append(logits[: len(piece)])
+            logits = logits[len(piece) :]
+            left[request] = left[request][len(piece) :]
+            if not left[request]:
+                del left[request]
+    return {request: np.concatenate(parts) for request, parts in rows.items()}
+
+
+@pytest.mark.parametrize("target", [PanelFormat.FP32, PanelFormat.INT8_G32, PanelFormat.INT4_G32])
+@pytest.mark.parametrize("isa", isas())
+def test_logits_are_the_same_to_the_bit_in_any_batch_chunking_and_thread_count(
+    isa: str, target: PanelFormat
+) -> None:
+    config = SHAPES["every option"]
+    weights, rng = random_weights(config, 4, spread=0.1), np.random.default_rng(7)
+    prompts = {request: tokens_of(config, 20 + 60 * request, request) for request in range(5)}
+    alone = {}
+    for request, tokens in prompts.items():
+        model = native(config, weights, target, isa=isa, threads=1 + request % 3)
+        alone[request] = chunked(World(model, config.vocab_size), request, tokens, rng)
+    for threads in (1, 3):
+        model = native(config, weights, target, isa=isa, threads=threads)
+        together = mixed(World(model, config.vocab_size), prompts, rng)
+        for request in prompts:
+            np.testing.assert_array_equal(together[request], alone[request])
+
+
+def test_only_the_rows_asked_for_are_given() -> None:
+    config = SHAPES["grouped heads"]
+    weights, tokens = random_weights(config, 5, spread=0.1), tokens_of(config, 9)
+    every = World(native(config, weights), config.vocab_size).step([(0, tokens)])
+    world = World(native(config, weights), config.vocab_size)
+    arrays = world.arrays([(0, tokens)])
+    arrays["logit_rows"] = np.array([8, 2], np.int32)
+    arrays["logits"] = np.empty((2, config.vocab_size), np.float32)
+    world.model.step(**arrays)
+    np.testing.assert_array_equal(arrays["logits"], every[[8, 2]])
+
+
+def test_a_step_without_logits_still_fills_the_kv_store() -> None:
+    config = SHAPES["grouped heads"]
+    weights, tokens = random_weights(config, 6, spread=0.1), tokens_of(config, 9)
+    world = World(native(config, weights), config.vocab_size)
+    arrays = world.arrays([(0, tokens[:8])])
+    arrays["logit_rows"] = np.empty(0, np.int32)
+    arrays["logits"] = np.empty((0, config.vocab_size), np.float32)
+    world.model.step(**arrays)
+    last = world.step([(0, tokens[8:])])
+    assert relative(last, forward(config, weights, tokens)[8:]) < 1e-5
+
+
+def test_two_models_in_one_process_do_not_disturb_each_other() -> None:
+    first, second = SHAPES["grouped heads"], SHAPES["every option"]
+    worlds = [
+        World(native(config, random_weights(config, 8, spread=0.1)), config.vocab_size)
+        for config in (first, second)
+    ]
+    for start in range(0, 30, 10):
+        for world, config in zip(worlds, (first, second), strict=True):
+            piece = tokens_of(config, 30)[start : start + 10]
+            expected = forward(config, random_weights(config, 8, spread=0.1), tokens_of(config, 30))
+            found = world.step([(0, piece)])
+            assert relative(found, expected[start : start + 10]) < 1e-5
+
+
+def test_allocated_bytes_are_those_of_the_packed_tensors_and_of_the_blocks() -> None:
+    config = SHAPES["grouped heads"]
+    model = native(config, random_weights(config, 9), num_blocks=10, kv_format="fp16")
+    assert model.weight_bytes == sum(
+        4 * spec.rows * spec.columns
+        if spec.rows == 1
+        else 4 * (-(-spec.rows // 16) * 16) * spec.columns
+        for spec in config.tensors()
+    )
+    assert model.kv_bytes == 10 * 16 * 2 * config.num_layers * config.num_kv_heads * 16 * 2
