@@ -90,14 +90,18 @@ class Service:
     def open(
         self, shape: Shape, call: GenerationCall, prompts: Sequence[Prompted], received_ns: int
     ) -> tuple[Head, Generation]:
-        """Submit one generation per prompt.
+        """Submit one generation per prompt; a lone one has the answer's own id.
 
         Raises:
             ServiceError: too many are live, or there is no engine to take them; none is submitted.
         """
         served = self.served()
         head = Head(f"{shape.id_prefix}{uuid.uuid4().hex}", int(time.time()), served.name)
-        submits = [self._submit(head.id, index, call, one) for index, one in enumerate(prompts)]
+        alone = len(prompts) == 1
+        ids = [head.id if alone else f"{head.id}-{index}" for index in range(len(prompts))]
+        submits = [
+            self._submit(RequestId(id), call, one) for id, one in zip(ids, prompts, strict=True)
+        ]
         try:
             client = self.supervisor.client()
             self._check_queue(len(prompts))
@@ -131,10 +135,10 @@ class Service:
             message = f"{self.supervisor.live} requests are live; the limit is {limit}"
             raise Overloaded(message, RETRY_AFTER_S)
 
-    def _submit(self, head_id: str, index: int, call: GenerationCall, one: Prompted) -> Submit:
+    def _submit(self, id: RequestId, call: GenerationCall, one: Prompted) -> Submit:
         seed = self._seeds.getrandbits(63) if call.seed is None else call.seed
         return Submit(
-            id=RequestId(f"{head_id}-{index}"),
+            id=id,
             prompt_ids=one.ids,
             max_tokens=one.max_tokens,
             sampling=SamplingParams(
