@@ -171,5 +171,5 @@ def judge(slo: Slo, records: Sequence[Record]) -> dict[str, Any]:
         samples = sorted((value, 1) for value in [*known, *[math.inf] * failed] if known or failed)
     if samples:
         value = percentile(samples, slo.quantile)
-        verdict |= {"value": value, "met": value <= slo.limit}
+        verdict |= {"value": "inf" if math.isinf(value) else value, "met": value <= slo.limit}
     return verdict

@@ -44,7 +44,7 @@ class Mock:
 
     def __init__(self, behaviour: Behaviour) -> None:
         self.behaviour = behaviour
-        self.bodies: list[dict[str, Any]] = []  # of generations, the preflight's included
+        self.bodies: list[dict[str, Any]] = []  # of generations, the preflight's too: /bodies
         self._generated = self._prompted = 0
         self._thaws_at: tuple[float, float] | None = None
 
@@ -77,6 +77,8 @@ class Mock:
             return await _send(writer, 401, '{"error": {"message": "wrong key"}}')
         if path == "/v1/models":
             return await _send(writer, 200, json.dumps({"data": [self._card()]}))
+        if path == "/bodies":
+            return await _send(writer, 200, json.dumps(self.bodies))
         if path == "/metrics" and self.behaviour.metrics:
             return await _send(writer, 200, self._metrics())
         if method == "POST" and path in ("/v1/completions", "/v1/chat/completions"):

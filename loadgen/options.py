@@ -102,8 +102,13 @@ def goodput(text: str) -> str:
     return slo
 
 
+COMMANDS = "run (the default), sweep, search, compare, plan, report, selftest"
+
+
 def load_parser(command: str) -> Parser:
-    parser = Parser(prog=f"loadgen {command}".strip(), allow_abbrev=False)
+    """Build the parser of a command that makes a load."""
+    epilog = f"Commands: {COMMANDS}; each has its own --help."
+    parser = Parser(prog=f"loadgen {command}", allow_abbrev=False, epilog=epilog)
     parser.add_argument("--version", action="version", version=f"loadgen {version('floorline')}")
     if command != "plan":
         parser.add_argument("url", nargs="?", default=URL, help=f"default: {URL}")

@@ -11,7 +11,7 @@ from loadgen.predict import Work, curve
 from loadgen.verdict import Exit, exit_code
 
 NEARLY = 1.05  # the search ends when the failing rate is this close above the passing one
-LOWEST_PER_S = 1 / 64
+ALONE = 0.25  # mean requests in flight below which a lower rate cannot help
 MAX_PROBES = 16
 
 
@@ -63,8 +63,9 @@ class Search:
             return True
         if self.failing is None:
             return False
-        close = self.failing / self.passing <= NEARLY if self.passing else False
-        return close or self.failing <= LOWEST_PER_S
+        if not self.passing:
+            return bool(self.points[-1].summary["client"]["mean_inflight"] < ALONE)
+        return self.failing / self.passing <= NEARLY
 
     def next_rate(self, first: float) -> float:
         """Double until something breaks, halve until nothing does, then bisect."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 COLUMNS = ("p50", "p90", "p99")
@@ -102,17 +101,20 @@ def _tail(summary: dict[str, Any]) -> list[str]:
 
 
 def _ways(ways: dict[str, int | None]) -> str:
-    return "/".join("–" if value is None else str(value) for value in ways.values())
+    """Name the ways of counting that agree; show each count where they do not."""
+    known = {way: count for way, count in ways.items() if count is not None}
+    if len(set(known.values())) == 1:
+        return f"{next(iter(known.values()))} ({', '.join(known)})"
+    return ", ".join(f"{count} by {way}" for way, count in known.items()) or "n/a"
 
 
 def _money_cells(account: dict[str, Any]) -> str:
-    cells: list[tuple[str, str]] = [
+    cells = [
         ("usd_per_million_tokens", "per million tokens"),
         ("usd_per_request", "per request"),
         ("usd_per_good_request", "per good request"),
     ]
-    form: Callable[[Any], str] = lambda value: number(value, ".3g")  # noqa: E731
-    return ", ".join(f"USD {form(account[key])} {what}" for key, what in cells)
+    return ", ".join(f"USD {number(account[key], '.3g')} {what}" for key, what in cells)
 
 
 def _slo_value(verdict: dict[str, Any]) -> str:
@@ -121,4 +123,4 @@ def _slo_value(verdict: dict[str, Any]) -> str:
         return "n/a"
     if text.startswith("errors") or "." not in text.partition("=")[0]:
         return f"{value:.1%}"
-    return "failed" if value == float("inf") else f"{value * 1e3:.1f} ms"
+    return "failed" if value == "inf" else f"{value * 1e3:.1f} ms"

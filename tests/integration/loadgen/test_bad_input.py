@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from loadgen.cli import main
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("loadgen: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_an_unreachable_server_is_named(capsys) -> None:
+    assert "cannot reach http://127.0.0.1:9/" in refused(
+        capsys, "http://127.0.0.1:9", "--rate", "1"
+    )
+
+
+def test_a_wrong_key_is_told(serve, capsys) -> None:
+    server = serve(api_key="right")
+    assert "refuses the API key" in refused(capsys, server, "--rate", "1", "--api-key", "wrong")
+    assert main([server, "--rate", "50", "--requests", "5", "--quiet", "--api-key", "right"]) == 0
+
+
+def test_a_model_that_is_not_there_is_told_with_those_that_are(serve, capsys) -> None:
+    assert "the server has mock" in refused(capsys, serve(), "--rate", "1", "--model", "other")
+
+
+def test_a_plan_over_the_context_limit_is_refused_before_it_is_sent(serve, capsys) -> None:
+    assert "tokens of context" in refused(capsys, serve(max_model_len=50), "--rate", "1")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "--rate is missing"),
+        (("--rate", "0"), "must be above 0"),
+        (("--rate", "-1"), "must be above 0"),
+        (("--rate", "nan"), "must be above 0"),
+        (("--rate", "x"), "--rate"),
+        (("--rate", "1", "--prompt", "96-32"), "upward"),
+        (("--rate", "1", "--output", "0-4"), "at least 1"),
+        (("--rate", "1", "--arrival", "ramp:5"), "ramp:A-B"),
+        (("--rate", "1", "--slo", "speed=1"), "ttft.p95=500ms"),
+        (("--rate", "1", "--slo", "ttft.p95=fast"), "not a time"),
+        (("--rate", "1", "--sessions", "think=exp:2s"), "turns"),
+        (("--rate", "1", "--cancel", "200%@1s"), "share"),
+        (("--rate", "1", "--body", "[]"), "JSON object"),
+        (("--rate", "1", "--duration", "5s", "--requests", "5"), "--duration"),
+        (("--rate", "1", "--warmup", "1000s"), "longer than the plan"),
+        (("--rate", "1", "--nonsense"), "--nonsense"),
+        (("--rate", "1", "--plan", "/nowhere/plan.jsonl"), "/nowhere/plan.jsonl"),
+        (("--trace", "/nowhere/trace.csv"), "/nowhere/trace.csv"),
+        (("--rate", "1", "--out", "/proc/nowhere/run"), "--out"),
+        (("--rate", "1", "--workers", "4", "--max-inflight", "2"), "--workers 4"),
+    ],
+)
+def test_bad_flags_are_one_line(serve, capsys, words, said) -> None:
+    server = serve() if "--warmup" in words or "--workers" in words else "http://127.0.0.1:9"
+    assert said in refused(capsys, server, *words)
+
+
+def test_nothing_is_written_when_the_preflight_fails(tmp_path: Path, capsys) -> None:
+    refused(capsys, "http://127.0.0.1:9", "--rate", "1", "--out", str(tmp_path / "run"))
+    assert list(tmp_path.rglob("*.*")) == []
+
+
+def test_a_bad_row_of_a_trace_is_named_by_its_line(tmp_path: Path, capsys) -> None:
+    trace = tmp_path / "trace.csv"
+    head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    trace.write_text(f"{head}2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47,ten,44\n")
+    said = refused(capsys, "http://127.0.0.1:9", "--trace", str(trace))
+    assert "line 3" in said
+
+
+def test_a_changed_plan_is_refused(tmp_path: Path, capsys) -> None:
+    stored = tmp_path / "plan.jsonl"
+    main(["plan", "--rate", "1", "-o", str(stored)])
+    capsys.readouterr()
+    stored.write_text(stored.read_text().replace('"output_tokens": 47', '"output_tokens": 48'))
+    assert "hash" in refused(capsys, "http://127.0.0.1:9", "--plan", str(stored))
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys) -> None:
+    assert "no run to read" in refused(capsys, "report", str(tmp_path))
+    assert "no run to read" in refused(capsys, "compare", str(tmp_path), str(tmp_path))
+
+
+def test_help_and_version_are_no_errors(capsys) -> None:
+    for flag in ("--help", "--version"):
+        with pytest.raises(SystemExit) as ended:
+            main([flag])
+        assert ended.value.code == 0
+    assert "--max-inflight" in capsys.readouterr().out

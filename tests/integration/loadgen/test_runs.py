@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from loadgen.selftest import selftest
+
+FAST = ("--rate", "40", "--requests", "40")
+
+
+def test_a_plain_run_measures_a_known_server(serve, load) -> None:
+    code, run = load(serve(first_s=0.05, gap_s=0.01), *FAST)
+    assert code == 0
+    assert run["valid"]
+    assert run["outcomes"] == {"ok": 40}
+    assert 50 <= run["metrics"]["ttft"]["p50"]["value"] < 60
+    assert 9 < run["metrics"]["itl"]["p50"]["value"] < 11
+    assert run["metrics"]["ttft"]["p99"] is None, "40 samples have no p99"
+    assert run["server"]["efficiency"] == pytest.approx(0.4)
+    assert run["bill"]["balanced"] is True
+
+
+def test_four_tokens_a_chunk_every_40_ms_are_10_ms_a_token(serve, load) -> None:
+    _, run = load(serve(gap_s=0.04, tokens_per_chunk=4), *FAST, "--output", "=32")
+    assert run["metrics"]["itl"]["p50"]["value"] == pytest.approx(10, abs=1)
+    assert run["metrics"]["tpot_net"]["p50"]["value"] == pytest.approx(10, abs=1)
+    assert run["metrics"]["icl"]["p50"]["value"] == pytest.approx(40, abs=1)
+
+
+@pytest.mark.parametrize("shape", [{"packets": 3}, {"join": 5}, {"packets": 1}])
+def test_how_frames_are_packed_changes_no_count(serve, load, shape) -> None:
+    _, run = load(serve(gap_s=0.001, **shape), *FAST, "--output", "=20")
+    assert run["bill"]["tokens"]["output"]["client"] == 40 * 20
+    assert run["outcomes"] == {"ok": 40}
+    gaps_per_request = 20 - 1
+    assert run["metrics"]["icl"]["n"] == 40 * gaps_per_request
+
+
+def test_a_server_that_fails_a_fifth_costs_a_fifth_of_attainment(serve, load) -> None:
+    code, run = load(serve(fail_every=5), *FAST, "--slo", "ttft=1s")
+    assert run["attainment"] == pytest.approx(0.8)
+    assert run["outcomes"] == {"http_500": 8, "ok": 32}
+    assert code == 4, "more than 5 % failed, and that is told before the missed SLO"
+    assert run["metrics_with_failures"]["ttft"]["p90"]["value"] == "inf"
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome"),
+    [
+        ("broken", "broken_stream"),
+        ("error", "stream_error"),
+        ("early", "early_stop"),
+        ("empty", "no_content"),
+        ("hang", "timeout"),
+    ],
+)
+def test_each_way_to_fail_is_a_class_of_its_own(serve, load, failure, outcome) -> None:
+    server = serve(gap_s=0.001, fail_every=5, failure=failure)
+    _, run = load(server, *FAST, "--ignore-eos", "--timeout", "1s")
+    assert run["outcomes"] == {outcome: 8, "ok": 32}
+
+
+def test_a_bill_that_is_wrong_by_one_token_exits_5(serve, load) -> None:
+    code, run = load(serve(gap_s=0.001, overcount=1), *FAST)
+    tokens = run["bill"]["tokens"]["output"]
+    assert tokens["metrics"] == tokens["usage"] + 1
+    assert code == 5
+
+
+def test_another_server_is_measured_with_na_for_what_it_does_not_tell(serve, load) -> None:
+    plain = {"running_usage": False, "final_usage": False, "metrics": False, "vocab_size": None}
+    code, run = load(serve(gap_s=0.001, **plain), *FAST)
+    assert code == 0
+    assert run["metrics"]["ttft"]["n"] == 40
+    for unknown in ("itl", "tpot", "tpot_net"):
+        assert run["metrics"][unknown]["n"] == 0
+        assert run["metrics"][unknown]["p50"] is None
+    assert run["rates"]["output_tokens_per_s"] is None
+    assert run["server"] == {}
+    assert run["bill"]["balanced"] is None
+    assert run["prompts"]["label"] == "words, approximate"
+
+
+def test_chat_does_not_take_the_role_for_a_token(serve, load) -> None:
+    _, run = load(serve(first_s=0.02, gap_s=0.005), *FAST, "--api", "chat", "--output", "=8")
+    assert run["outcomes"] == {"ok": 40}
+    assert run["metrics"]["icl"]["n"] == 40 * 7
+
+
+def test_cancelled_requests_are_neither_answered_nor_failed(serve, load) -> None:
+    _, run = load(serve(gap_s=0.05), *FAST, "--cancel", "50%@100ms", "--output", "=32")
+    cancelled = run["outcomes"]["cancelled"]
+    assert 10 < cancelled < 30
+    assert run["counted"] == 40 - cancelled
+    assert run["failed"] == 0
+    assert run["bill"]["tokens"]["output"]["metrics"] is None
+
+
+def test_a_later_turn_carries_the_conversation_before_it(serve, load) -> None:
+    server = serve(gap_s=0.001)
+    sessions = ("--requests", "4", "--sessions", "turns=3,think=exp:0.01s")
+    code, run = load(server, "--rate", "20", *sessions, "--output", "=4")
+    assert code == 0
+    assert run["bill"]["balanced"] is True
+    bodies = httpx.get(f"{server}/bodies").json()[1:]
+    prompts = sorted((body["prompt"] for body in bodies), key=len)
+    assert len(prompts) == 12
+    longest = prompts[-1]
+    assert sum(longest[: len(prompt)] == prompt for prompt in prompts) == 3
+
+
+def test_cold_prompts_share_no_first_block_between_two_runs(serve, load) -> None:
+    server = serve(gap_s=0.0)
+    plan = ("--rate", "50", "--requests", "10")
+    for extra in ((), (), ("--cache", "cold"), ("--cache", "cold")):
+        load(server, *plan, *extra)
+    firsts = [tuple(body["prompt"][:8]) for body in httpx.get(f"{server}/bodies").json()[1:]]
+    firsts = [first for first in firsts if first != firsts[10]]  # preflights are all alike
+    assert len(firsts) == 40
+    assert len(set(firsts)) == 10 + 10 + 10, "the plain runs share theirs, the cold ones do not"
+
+
+def test_a_warm_cache_has_seen_each_prompt(serve, load) -> None:
+    server = serve(gap_s=0.0)
+    load(server, "--rate", "50", "--requests", "10", "--cache", "warm")
+    bodies = httpx.get(f"{server}/bodies").json()[1:]
+    warming, measured = bodies[:10], bodies[10:]
+    assert sorted(b["prompt"] for b in warming) == sorted(b["prompt"] for b in measured)
+    assert all(body["max_tokens"] == 1 for body in warming)
+
+
+def test_a_closed_loop_keeps_its_places_filled(serve, load) -> None:
+    code, run = load(serve(gap_s=0.005), "--arrival", "closed:4", "--requests", "24")
+    assert code == 0
+    assert run["client"]["mean_inflight"] == pytest.approx(4, abs=1)
+    assert run["metrics"]["send_lag"]["p50"]["value"] < 25
+
+
+def test_workers_send_the_same_plan(serve, load, tmp_path: Path) -> None:
+    seen = set()
+    for workers in ("1", "2"):
+        server = serve(gap_s=0.001)
+        code, run = load(server, *FAST, "--workers", workers)
+        assert code == 0
+        assert run["outcomes"] == {"ok": 40}
+        bodies = httpx.get(f"{server}/bodies").json()[1:]
+        prompts = tuple(sorted(tuple(body["prompt"]) for body in bodies))
+        seen.add((run["plan"]["sha256"], prompts))
+    assert len(seen) == 1
+
+
+def test_the_warm_up_is_sent_but_not_counted(serve, load) -> None:
+    server = serve(gap_s=0.001)
+    _, run = load(server, *FAST, "--warmup", "0.5s")
+    assert len(httpx.get(f"{server}/bodies").json()) == 41
+    assert 0 < run["counted"] < 40
+    assert run["metrics"]["ttft"]["n"] == run["counted"]
+
+
+def test_a_stored_plan_is_sent_again(serve, load, tmp_path: Path, capsys) -> None:
+    from loadgen.cli import main
+
+    stored = str(tmp_path / "plan.jsonl")
+    assert main(["plan", "--rate", "40", "--requests", "10", "-o", stored]) == 0
+    digest = capsys.readouterr().out.split()[-1]
+    _, run = load(serve(gap_s=0.001), "--plan", stored)
+    assert run["plan"]["sha256"] == digest
+
+
+def test_search_finds_where_an_objective_breaks(serve, load) -> None:
+    server = serve(first_s=0.0, gap_s=0.005)
+    capped = ("--max-inflight", "1", "--output", "=20", "--requests", "30")
+    code, found = load("search", server, "--rate", "4", *capped, "--slo", "ttft.p90=300ms")
+    assert code == 0
+    assert 2 < found["passing"] < found["failing"] < 30, "one at a time, 0.1 s each"
+    assert found["broken"] == ["ttft.p90=300ms"]
+    assert found["failing"] / found["passing"] <= 1.05
+
+
+def freeze(serve, load, freeze_s: float, rate: str, requests: str) -> dict:
+    server = serve(gap_s=0.002, freeze_at_s=0.5, freeze_s=freeze_s)
+    flags = ("--rate", rate, "--requests", requests, "--max-inflight", "4", "--output", "=8")
+    return load(server, *flags)[1]["metrics"]
+
+
+def test_a_frozen_server_shows_in_ttft_though_few_requests_were_sent(serve, load) -> None:
+    metrics = freeze(serve, load, 1.5, "40", "160")
+    assert metrics["ttft"]["p95"]["value"] > 1000
+    assert metrics["ttft_send"]["p95"]["value"] < 100
+
+
+@pytest.mark.slow
+def test_a_freeze_of_five_seconds_raises_ttft_by_seconds(serve, load) -> None:
+    metrics = freeze(serve, load, 5.0, "30", "450")
+    assert metrics["ttft"]["p95"]["value"] > 4000
+    assert metrics["ttft_send"]["p95"]["value"] < 100
+
+
+def start(server: str, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "loadgen.cli", server, "--format", "json", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_bodies(server: str, least: int) -> None:
+    while len(httpx.get(f"{server}/bodies").json()) < least:
+        time.sleep(0.02)
+
+
+def test_a_starved_client_says_that_it_was_the_limit(serve) -> None:
+    server = serve(gap_s=0.002)
+    client = start(server, "--rate", "40", "--requests", "80")
+    wait_for_bodies(server, 2)
+    for _ in range(6):  # stopped for most of two seconds: what no CPU means
+        os.kill(client.pid, signal.SIGSTOP)
+        time.sleep(0.25)
+        os.kill(client.pid, signal.SIGCONT)
+        time.sleep(0.05)
+    out, _ = client.communicate()
+    run = json.loads(out)
+    assert client.returncode == 3
+    assert run["valid"] is False
+    assert run["client"]["limits"]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_interrupt_writes_a_partial_report(serve, tmp_path: Path, workers: str) -> None:
+    server = serve(gap_s=0.01)
+    flags = ("--rate", "5", "--requests", "500", "--out", str(tmp_path / "run"))
+    client = start(server, *flags, "--workers", workers)
+    wait_for_bodies(server, 8)
+    client.send_signal(signal.SIGINT)
+    out, errors = client.communicate()
+    assert client.returncode == 130, errors
+    assert 0 < json.loads(out)["sent"] < 500
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["interrupted"]
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_the_selftest_passes_here(capsys) -> None:
+    selftest()
+    out = capsys.readouterr().out
+    assert "FAIL" not in out
+    assert out.count("ok  ") == 6
