@@ -1,4 +1,4 @@
-"""`python -m engine --fd N`: one engine, told everything by the server at the other end."""
+"""`python -m engine`: one engine, told everything by the server at the other end of its socket."""
 
 from __future__ import annotations
 
@@ -8,17 +8,41 @@ import signal
 import socket
 import sys
 
-from engine.process import serve
+from core.errors import SettingsError
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
-    parser.add_argument("--fd", type=int, required=True, help="an inherited Unix socket")
+    job = parser.add_mutually_exclusive_group(required=True)
+    job.add_argument("--fd", type=int, help="serve on an inherited Unix socket")
+    job.add_argument("--calibrate", action="store_true", help="measure this machine's peaks")
+    parser.add_argument("--threads", type=int, help="with --calibrate")
     arguments = parser.parse_args()
+    if arguments.calibrate:
+        return _calibrate(arguments.threads)
+    return _serve(arguments.fd)
+
+
+def _serve(fd: int) -> int:
+    from engine.process import serve
+
     logging.basicConfig(level=logging.INFO, format="floorline: %(message)s")
     # Ctrl-C reaches the whole process group; the server drains us instead.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return serve(socket.socket(fileno=arguments.fd))
+    return serve(socket.socket(fileno=fd))
+
+
+def _calibrate(asked: int | None) -> int:
+    from engine.build import resolve_threads
+    from engine.calibrate import describe, measure
+
+    try:
+        threads = resolve_threads(asked)
+    except SettingsError as error:
+        print(f"floorline: error: {error}", file=sys.stderr)
+        return 2
+    print(describe(measure(threads), threads))
+    return 0
 
 
 if __name__ == "__main__":
