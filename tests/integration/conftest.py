@@ -22,6 +22,9 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Serve:
 
 @pytest.fixture(scope="module")
 def tinygpt(serve: Serve) -> Iterator[LiveServer]:
-    """One server of the small reference model, shared by a file's tests."""
-    with serve("--model", "tinygpt", "--kv-memory", "64MB") as server:
+    """One server of the small reference model, shared by a file's tests.
+
+    It has one thread: on a busy machine a second one is waited for at every operation's end.
+    """
+    with serve("--model", "tinygpt", "--kv-memory", "64MB", "--threads", "1") as server:
         yield server

