@@ -77,14 +77,17 @@ def cache_dir() -> Path:
 
 
 def is_whole(folder: Path, fingerprint: str) -> bool:
-    """Whether each file is the one that was written, from a source that has not changed since."""
+    """Whether the files are those that were written, from a source that has not changed since."""
     try:
         manifest = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
-        return manifest["fingerprint"] == fingerprint and all(
-            sha256(folder / name) == digest for name, digest in manifest["files"].items()
-        )
-    except (OSError, ValueError, KeyError, TypeError):  # absent or broken: to be rebuilt
+        return bool(manifest == _manifest(folder, fingerprint))
+    except (OSError, ValueError):  # absent or broken: to be rebuilt
         return False
+
+
+def _manifest(folder: Path, fingerprint: str) -> dict[str, object]:
+    files = [path for path in sorted(folder.iterdir()) if path.name != MANIFEST_FILE]
+    return {"fingerprint": fingerprint, "files": {path.name: sha256(path) for path in files}}
 
 
 def sha256(path: Path) -> str:
@@ -120,8 +123,7 @@ def _rebuild(
     partial.mkdir()
     try:
         _convert(source.open(), weights, partial, progress)
-        files = {path.name: sha256(path) for path in sorted(partial.iterdir())}
-        manifest = {"fingerprint": source.fingerprint, "files": files}
+        manifest = _manifest(partial, source.fingerprint)
         (partial / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1), "utf-8")
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)

@@ -30,7 +30,7 @@ sharpened her pencil, and began a new column for the ships that had not come bac
 two in summer, none at all since the new pilot started. It was, she decided, a good year so far. In
 the kitchen the kettle began to sing, and the smell of bread from the bakery on Mill Street rose
 through the floorboards until even the ledger seemed to smell of it. "Eat first," her father used to
-say, "then count again; a hungry clerk sees double." So she closed the book and went down the stairs.
+say, "then count again; a hungry clerk sees double." So she closed the book and went downstairs.
 """
 LENGTHS = (1, 3, 9, 17, 40, 64, 121, 200)
 
@@ -88,7 +88,7 @@ class Oracle:
 
 def llama(config: ModelConfig, weights: Weights) -> LlamaForCausalLM:
     """Build the Hugging Face model that `config` describes and put our tensors into it."""
-    assert not (config.qk_norm or config.qkv_bias or any(config.sliding_window))
+    assert config.sliding_window == (None,) * config.num_layers
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=config.vocab_size,

@@ -12,6 +12,8 @@ from tests.model.running import Outcome, generate
 
 Record = Callable[[str, object], None]
 
+pytestmark = pytest.mark.timeout(900)  # the oracle takes its time, more so on shared cores
+
 STEPS = 64
 FEW_STEPS = 16
 
