@@ -12,7 +12,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,6 +26,7 @@ from engine.prepare import cache_dir
 ARITHMETIC: Final = "fp32"  # what the torch path multiplies in
 
 _MIN_PASSES: Final = 5
+_MEASUREMENTS: Final = 3  # so many first starts measure: one busy moment must not set the peak
 _PASSES_S: Final = 0.3  # a busy machine needs luck; the whole stays under 2 s
 _PRODUCT_SIZE: Final = 1024  # 2.1 GFLOP: large enough to reach the roof, 10 ms at 200 GFLOP/s
 _DEFAULT_CACHE_BYTES: Final = 32 * 2**20  # where the system does not tell
@@ -35,22 +36,26 @@ _FILE_NAME: Final = "peaks.json"
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """One machine's measured rates. Units: bytes/s, bytes/s, FLOP/s."""
+    """The best of one machine's measurements. Units: bytes/s, bytes/s, FLOP/s."""
 
     dram: float
     cache: float
     flops: float
+    measurements: int = 1
 
-    def raised_to(self, other: Rates) -> Rates:
+    def joined(self, other: Rates) -> Rates:
         return Rates(
             max(self.dram, other.dram),
             max(self.cache, other.cache),
             max(self.flops, other.flops),
+            self.measurements + other.measurements,
         )
 
 
 def resolve_peaks(settings: EngineSettings, threads: int) -> Peaks:
-    """Take what is given by flag, else what was measured on this machine before, else measure.
+    """Take what is given by flag, else the best that was measured on this machine.
+
+    The first starts measure; after them the cache file is believed.
 
     A given bandwidth holds for every step, also for one that fits into the cache.
 
@@ -61,7 +66,10 @@ def resolve_peaks(settings: EngineSettings, threads: int) -> Peaks:
     flops = _given("--peak-flops", settings.peak_flops)
     if bandwidth is not None and flops is not None:
         return Peaks(dram=bandwidth, cache=None, cache_bytes=0, flops=flops, arithmetic=ARITHMETIC)
-    measured = _peaks(cached_rates(threads) or measure(threads))
+    rates = cached_rates(threads)
+    if rates is None or rates.measurements < _MEASUREMENTS:
+        rates = measure(threads)
+    measured = _peaks(rates)
     return Peaks(
         dram=bandwidth or measured.dram,
         cache=None if bandwidth else measured.cache,
@@ -83,7 +91,7 @@ def measure(threads: int) -> Rates:
     cache = max(dram, _read_bytes_per_s(cache_bytes // 2))  # no cache is slower than memory
     rates = Rates(dram, cache, _product_flops_per_s())
     known = cached_rates(threads)
-    rates = rates if known is None else rates.raised_to(known)
+    rates = rates if known is None else rates.joined(known)
     _store(threads, rates)
     return rates
 
@@ -93,7 +101,7 @@ def cached_rates(threads: int) -> Rates | None:
     entry = _entries().get(_key(threads))
     try:
         rates = Rates(**entry)
-        values = (rates.dram, rates.cache, rates.flops)
+        values = (rates.dram, rates.cache, rates.flops, rates.measurements)
         return rates if all(math.isfinite(v) and v > 0 for v in values) else None
     except TypeError:  # absent, or not what we write
         return None
@@ -203,7 +211,7 @@ def _store(threads: int, rates: Rates) -> None:
     """Write in one rename, so that a second engine never reads half a file."""
     path = _file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    entry = {"dram": rates.dram, "cache": rates.cache, "flops": rates.flops}
     partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps(_entries() | {_key(threads): entry}, indent=1), "utf-8")
+    entries = _entries() | {_key(threads): asdict(rates)}
+    partial.write_text(json.dumps(entries, indent=1), "utf-8")
     partial.replace(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import SettingsError
-from core.machine import PeakSource
+from core.machine import Peak, PeakSource
 from core.settings import EngineSettings
 from engine import calibrate
 from engine.calibrate import Rates, cached_rates, measure, resolve_peaks
@@ -31,35 +31,31 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> str:
     return (folder / "peaks.json").read_text()
 
 
+RATES: dict[str, object] = {"dram": 1e15, "cache": 2e15, "flops": 1e18}
+
+
 def with_rates(measured: str, rates: dict[str, object]) -> str:
     return json.dumps(dict.fromkeys(json.loads(measured), rates))
 
 
-def test_a_measurement_is_kept_and_used_again(cache: Path, measured: str) -> None:
-    cache.write_text(measured)
-    (entry,) = json.loads(measured).values()
+def test_a_well_measured_machine_is_not_measured_again(cache: Path, measured: str) -> None:
+    cache.write_text(before := with_rates(measured, RATES | {"measurements": 3}))
     peaks = resolve_peaks(EngineSettings(), 1)
-    assert peaks.dram is not None
-    assert peaks.flops is not None
-    assert peaks.cache is not None
-    assert entry == {
-        "dram": peaks.dram.per_s,
-        "cache": peaks.cache.per_s,
-        "flops": peaks.flops.per_s,
-    }
-    assert peaks.dram.source is PeakSource.MEASURED
+    assert peaks.dram == Peak(1e15, PeakSource.MEASURED)
+    assert peaks.cache == Peak(2e15, PeakSource.MEASURED)
+    assert peaks.flops == Peak(1e18, PeakSource.MEASURED)
     assert peaks.cache_bytes == calibrate.last_level_cache_bytes()
-    assert cache.read_text() == measured
+    assert cache.read_text() == before
 
 
-def test_a_kept_peak_is_never_lowered(cache: Path, measured: str) -> None:
-    cache.write_text(with_rates(measured, {"dram": 1e15, "cache": 1.0, "flops": 1e18}))
-    rates = measure(1)
-    assert (rates.dram, rates.flops) == (1e15, 1e18)
+def test_the_first_starts_measure_again_and_keep_the_best(cache: Path, measured: str) -> None:
+    cache.write_text(with_rates(measured, RATES | {"cache": 1.0, "measurements": 2}))
+    peaks = resolve_peaks(EngineSettings(), 1)
+    rates = cached_rates(1)
+    assert rates is not None
+    assert (rates.dram, rates.flops, rates.measurements) == (1e15, 1e18, 3)
     assert rates.cache > 1.0
-    assert list(json.loads(cache.read_text()).values()) == [
-        {"dram": 1e15, "cache": rates.cache, "flops": 1e18}
-    ]
+    assert peaks.cache == Peak(rates.cache, PeakSource.MEASURED)
 
 
 def test_other_threads_are_measured_beside_what_is_there(cache: Path, measured: str) -> None:
@@ -78,7 +74,7 @@ def test_a_broken_cache_file_holds_nothing(cache: Path, content: str) -> None:
 
 @pytest.mark.parametrize("rate", [0, -1.0, "fast", None, math.nan])
 def test_an_entry_that_is_no_rate_is_not_used(cache: Path, measured: str, rate: object) -> None:
-    cache.write_text(with_rates(measured, {"dram": rate, "cache": 1e9, "flops": 1e9}))
+    cache.write_text(with_rates(measured, RATES | {"dram": rate}))
     assert cached_rates(1) is None
 
 
@@ -102,10 +98,10 @@ def test_given_peaks_are_taken_without_measuring(cache: Path) -> None:
 
 
 def test_a_given_bandwidth_leaves_the_arithmetic_measured(cache: Path, measured: str) -> None:
-    cache.write_text(measured)
+    cache.write_text(with_rates(measured, RATES | {"measurements": 3}))
     peaks = resolve_peaks(EngineSettings(peak_bandwidth=1e11), 1)
     assert peaks.flops is not None
-    assert peaks.flops.source is PeakSource.MEASURED
+    assert peaks.flops == Peak(1e18, PeakSource.MEASURED)
     assert peaks.cache is None
 
 
