@@ -67,7 +67,10 @@ def _open(path: Path, name: str) -> Checkpoint:
         raise ModelError(f"{path}: {len(missing)} tensors are missing, first {missing[0]}")
     interleaved = metadata["general.architecture"] == "llama"
     reading = _TensorReader(tensors, config, interleaved)
-    return Checkpoint(config, reading.read, _text_files(metadata, name))
+    try:
+        return Checkpoint(config, reading.read, _text_files(metadata, name))
+    except KeyError as error:
+        raise ModelError(f"{path}: the GGUF file lacks {error}") from error
 
 
 def _rows_columns(tensor: ReaderTensor) -> tuple[int, int]:
@@ -106,23 +109,20 @@ def halves_from_pairs(values: np.ndarray, heads: int) -> np.ndarray:
 
 
 def _text_files(metadata: dict[str, Any], name: str) -> dict[str, str]:
-    kind = metadata.get("tokenizer.ggml.model", "none")
-    if kind != "gpt2":
-        raise ModelError(f"{name}: GGUF tokenizer {kind!r} is not supported (only gpt2)")
+    model = metadata.get("tokenizer.ggml.model", "none")
+    if model != "gpt2":
+        raise ModelError(f"{name}: GGUF tokenizer {model!r} is not supported (only gpt2)")
     tokens, bos = metadata["tokenizer.ggml.tokens"], metadata.get("tokenizer.ggml.bos_token_id")
     eos = metadata.get("tokenizer.ggml.eos_token_id")
-    types = enumerate(metadata.get("tokenizer.ggml.token_type", ()))
-    by_type: dict[int, list[int]] = {_CONTROL: [], _USER_DEFINED: []}
-    for token_id, token_type in types:
-        by_type.setdefault(token_type, []).append(token_id)
+    types = metadata.get("tokenizer.ggml.token_type", ())
     pre = metadata.get("tokenizer.ggml.pre", "default")
     adds_bos = metadata.get("tokenizer.ggml.add_bos_token", pre == "llama-bpe")
     vocabulary = BytePairVocabulary(
         pre=pre,
         tokens=tokens,
         merges=metadata["tokenizer.ggml.merges"],
-        special=frozenset(by_type[_CONTROL]),
-        added=frozenset(by_type[_USER_DEFINED]),
+        special=frozenset(i for i, kind in enumerate(types) if kind == _CONTROL),
+        added=frozenset(i for i, kind in enumerate(types) if kind == _USER_DEFINED),
         bos_id=bos if adds_bos else None,
     )
     texts = tokenizer_config(*(None if i is None else tokens[i] for i in (bos, eos)))

@@ -1,0 +1,95 @@
+"""The size of the KV store and the one context limit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from core.errors import SettingsError
+from core.formats import KVFormat, WeightFormat
+from core.model import ModelConfig, RopeConfig
+from core.settings import KVSettings, ModelSettings
+from engine.limits import resolve_kv_dtype, resolve_max_model_len, resolve_num_blocks
+
+CONFIG = ModelConfig(
+    name="a-model",
+    vocab_size=260,
+    hidden_size=256,
+    intermediate_size=1024,
+    num_layers=6,
+    num_heads=4,
+    num_kv_heads=1,
+    head_dim=64,
+    max_position_tokens=8192,
+    norm_eps=1e-5,
+    rope=RopeConfig(theta=10_000.0),
+    tied_embeddings=False,
+    sliding_window=(None,) * 6,
+)  # 3,072 KV bytes per token in fp32
+
+
+@pytest.mark.parametrize(
+    ("settings", "kv", "blocks"),
+    [
+        (KVSettings(kv_memory="3MB"), KVFormat.FP32, 64),
+        (KVSettings(kv_memory="3MB"), KVFormat.FP16, 128),
+        (KVSettings(kv_memory="3MB", block_size=32), KVFormat.FP32, 32),
+        (KVSettings(kv_memory="49151"), KVFormat.FP16, 1),
+        (KVSettings(kv_memory="1KB", num_kv_blocks=7), KVFormat.FP32, 7),
+    ],
+    ids=str,
+)
+def test_blocks_are_told_or_what_the_memory_holds(
+    settings: KVSettings, kv: KVFormat, blocks: int
+) -> None:
+    assert resolve_num_blocks(settings, CONFIG, kv) == blocks
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (KVSettings(kv_memory="49151"), "--kv-memory 49151: a block of a-model takes 49152 bytes"),
+        (KVSettings(num_kv_blocks=0), "--num-kv-blocks 0"),
+        (KVSettings(block_size=0), "--block-size 0"),
+        (KVSettings(kv_memory="much"), "--kv-memory"),
+    ],
+    ids=str,
+)
+def test_a_store_without_a_block_is_refused(settings: KVSettings, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        resolve_num_blocks(settings, CONFIG, KVFormat.FP32)
+
+
+@pytest.mark.parametrize(
+    ("asked", "pool_tokens", "limit"),
+    [
+        (None, 100_000, 8192),
+        (None, 512, 512),
+        (300, 512, 300),
+        (600, 512, 512),
+        (8192, 9000, 8192),
+    ],
+)
+def test_the_context_limit_is_the_least_of_model_pool_and_wish(
+    asked: int | None, pool_tokens: int, limit: int
+) -> None:
+    assert resolve_max_model_len(asked, CONFIG, pool_tokens) == limit
+
+
+@pytest.mark.parametrize("asked", [8193, 0, -1])
+def test_a_wish_that_the_model_cannot_meet_is_refused(asked: int) -> None:
+    with pytest.raises(SettingsError, match=f"--max-model-len {asked}"):
+        resolve_max_model_len(asked, CONFIG, 100_000)
+
+
+def test_a_wish_above_the_models_limit_names_both() -> None:
+    with pytest.raises(SettingsError, match=r"9000.*a-model.*8192"):
+        resolve_max_model_len(9000, CONFIG, 100_000)
+
+
+def test_the_kv_store_follows_the_weights_unless_told() -> None:
+    fp16 = ModelSettings(weights=WeightFormat.FP16)
+    assert resolve_kv_dtype(ModelSettings()) is KVFormat.FP32
+    assert resolve_kv_dtype(fp16) is KVFormat.FP16
+    assert resolve_kv_dtype(replace(fp16, kv_dtype=KVFormat.FP32)) is KVFormat.FP32
