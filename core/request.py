@@ -35,10 +35,10 @@ _LEGAL: Final[Mapping[Phase, frozenset[Phase]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How the next token is drawn: a pure function of these, the logits and the position.
+    """How the next token is drawn: a pure function of these, the logits and the known tokens.
 
     `temperature` 0 is greedy; `top_k` 0 is off. `seed` is always set: the server draws one for a
-    request that brings none.
+    request that brings none. What is masked stays so at any temperature.
     """
 
     temperature: float = 1.0
@@ -46,6 +46,31 @@ class SamplingParams:
     top_k: int = 0
     min_p: float = 0.0
     seed: int = 0
+    frequency_penalty: float = 0.0  # taken off per occurrence in the output
+    presence_penalty: float = 0.0  # taken off once for a token of the output
+    repetition_penalty: float = 1.0  # divides the logit of a token of prompt or output
+    logit_bias: tuple[tuple[int, float], ...] = ()  # token, what is added to its logit
+    min_tokens: int = 0  # stop token ids are masked until so many were sampled
+    allowed_token_ids: tuple[int, ...] = ()  # all others are masked; empty allows all
+    bad_words: tuple[tuple[int, ...], ...] = ()  # token sequences that no token may complete
+    logprobs: int | None = None  # best tokens to tell beside the sampled one; None tells none
+    prompt_logprobs: int | None = None  # the same for each prompt token but the first
+
+
+class GrammarKind(StrEnum):
+    JSON_OBJECT = "json_object"  # any object; has no text
+    JSON_SCHEMA = "json_schema"
+    REGEX = "regex"
+    CHOICE = "choice"  # the text is a JSON list of strings
+    LARK = "lark"
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What an output must be, as text."""
+
+    kind: GrammarKind
+    text: str = ""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from core.request import Request, RequestId
+from core.wire import TokenLogprobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,12 +14,19 @@ class Slice:
     """`length` tokens of one request, from token `start` on, run in one step.
 
     `samples` says that the slice ends at the last known token, whose logits yield the next one.
+    `scored` are the positions whose logits say how likely the prompt's next token was.
     """
 
     request: Request
     start: int
     length: int
     samples: bool
+    scored: range = range(0)
+
+    @property
+    def rows(self) -> int:
+        """Rows whose logits are needed."""
+        return len(self.scored) + self.samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +53,5 @@ class StepResult:
     failed: Mapping[RequestId, str] = field(default_factory=dict)
     forward_ns: int = 0
     sample_ns: int = 0
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()

@@ -14,7 +14,7 @@ import msgspec
 from core.formats import KVFormat, WeightFormat
 from core.machine import Peaks
 from core.model import ModelConfig, TensorRole
-from core.request import FinishReason, RequestId, SamplingParams
+from core.request import FinishReason, Grammar, RequestId, SamplingParams
 from core.settings import EngineSettings
 
 # ── server → engine ───────────────────────────────────────────────────────────────────────────
@@ -29,7 +29,8 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
 class Submit(msgspec.Struct, frozen=True, array_like=True, tag="submit"):
     """Run one generation. Ends in exactly one `Ended` of that id.
 
-    `stop_token_ids` holds the end-of-sequence ids too, unless the caller ignores them.
+    `stop_token_ids` holds the end-of-sequence ids too, unless the caller ignores them. An output
+    with a grammar ends where the grammar does, whatever they hold.
     """
 
     id: RequestId
@@ -37,6 +38,10 @@ class Submit(msgspec.Struct, frozen=True, array_like=True, tag="submit"):
     max_tokens: int
     sampling: SamplingParams
     stop_token_ids: tuple[int, ...]
+    grammar: Grammar | None = None
+    tenant: str = "default"
+    cache_salt: str = ""  # requests of different salts share no blocks
+    priority: int = 0
 
 
 class Finish(msgspec.Struct, frozen=True, array_like=True, tag="finish"):
@@ -94,6 +99,19 @@ class Segments(msgspec.Struct, frozen=True, array_like=True):
     commit: int
 
 
+class TokenLogprobs(msgspec.Struct, frozen=True, array_like=True):
+    """How likely the model found one token: log-softmax of the raw logits, before any setting.
+
+    Invariant: no value is below -9999, so each is a JSON number.
+    """
+
+    id: RequestId
+    position: int  # of the token in the request, prompt included
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]  # the likeliest tokens and their values, best first
+
+
 class Ended(msgspec.Struct, frozen=True, array_like=True):
     """The one terminal event of a request."""
 
@@ -112,6 +130,7 @@ class PoolState(msgspec.Struct, frozen=True, array_like=True):
     waiting_kv: int  # the head of the queue found no blocks
     waiting_slots: int  # `max_num_seqs` requests run already
     waiting_budget: int  # the step's token budget was spent
+    waiting_grammar: int = 0  # its grammar is being compiled; it is in no queue yet
 
 
 class StepReport(msgspec.Struct, frozen=True, array_like=True, tag="step"):
@@ -133,6 +152,8 @@ class StepReport(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     admitted: tuple[RequestId, ...]
     preempted: tuple[RequestId, ...]
     pool: PoolState
+    logprobs: tuple[TokenLogprobs, ...] = ()  # of sampled tokens, where the request asks
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of prompt tokens, where the request asks
 
 
 class Idle(msgspec.Struct, frozen=True, array_like=True, tag="idle"):

@@ -160,6 +160,8 @@ class EngineLoop:
                 admitted=plan.admitted,
                 preempted=plan.preempted,
                 pool=self._scheduler.pool_state(),
+                logprobs=result.logprobs,
+                prompt_logprobs=result.prompt_logprobs,
             )
         )
 

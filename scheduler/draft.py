@@ -25,8 +25,18 @@ class Draft:
         """Append as much of `request` as the budget holds."""
         length = min(request.pending_tokens, self.budget)
         samples = length == request.pending_tokens and request.max_tokens > 0
-        self.slices.append(Slice(request, request.computed_tokens, length, samples))
+        scored = _scored(request, length)
+        self.slices.append(Slice(request, request.computed_tokens, length, samples, scored))
         self.budget -= length
 
     def plan(self) -> StepPlan:
         return StepPlan(tuple(self.slices), tuple(self.admitted), tuple(self.preempted))
+
+
+def _scored(request: Request, length: int) -> range:
+    """Give the positions in its next slice that score a prompt token and were not run before."""
+    if request.sampling.prompt_logprobs is None:
+        return range(0)
+    first = max(request.computed_tokens, request.highest_computed_tokens)
+    end = min(request.computed_tokens + length, len(request.prompt_ids) - 1)
+    return range(first, max(first, end))

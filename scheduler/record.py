@@ -21,7 +21,7 @@ def _record(piece: Slice) -> SliceRecord:
         id=request.id,
         start=piece.start,
         length=piece.length,
-        rows=int(piece.samples),
+        rows=piece.rows,
         cached=0,  # there is no prefix index to take tokens from
         recomputed=min(max(request.highest_computed_tokens - piece.start, 0), piece.length),
         blocks=len(request.block_table),

@@ -8,7 +8,7 @@ import pytest
 from core.formats import KVFormat, WeightFormat
 from core.machine import Peak, Peaks, PeakSource
 from core.model import ModelConfig, RopeConfig, TensorRole
-from core.request import FinishReason, RequestId, SamplingParams
+from core.request import FinishReason, Grammar, GrammarKind, RequestId, SamplingParams
 from core.settings import EngineSettings
 from core.wire import (
     HEADER,
@@ -28,13 +28,14 @@ from core.wire import (
     StepReport,
     Submit,
     ToEngine,
+    TokenLogprobs,
     frame,
     from_engine,
     to_engine,
 )
 
 A = RequestId("a")
-POOL = PoolState(1, 2, 3, 4, 5, 6, 7)
+POOL = PoolState(1, 2, 3, 4, 5, 6, 7, 8)
 ENDED = (Ended(A, FinishReason.FAILED, "nan"),)
 READY = Ready(
     ready_ns=1,
@@ -89,6 +90,8 @@ STEP = StepReport(
     admitted=(A,),
     preempted=(),
     pool=POOL,
+    logprobs=(TokenLogprobs(A, 3, 9, -0.5, ((9, -0.5), (1, -9999.0))),),
+    prompt_logprobs=(TokenLogprobs(A, 1, 2, -1.5, ()),),
 )
 
 
@@ -97,6 +100,17 @@ STEP = StepReport(
     [
         Start(EngineSettings()),
         Submit(A, (1, 2), 3, SamplingParams(seed=-(2**63)), (0,)),
+        Submit(
+            A,
+            (1, 2),
+            3,
+            SamplingParams(logit_bias=((1, -100.0),), bad_words=((1, 2), (3,)), logprobs=0),
+            (),
+            Grammar(GrammarKind.REGEX, "[a-z]+"),
+            "tenant",
+            "salt",
+            -1,
+        ),
         Finish(A, 2, FinishReason.STOP),
         Abort(A),
         Drain(),
