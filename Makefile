@@ -11,7 +11,7 @@ MODEL ?= smollm2-135m
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve load test test-slow check format bench docs up
+.PHONY: help setup serve load test test-slow check soak-invariants mutants format up
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | column -t -s '|'
@@ -42,6 +42,12 @@ check: setup ## lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+soak-invariants: setup ## the scheduler's invariants over millions of operations (about half an hour)
+	FLOORLINE_INVARIANTS=soak $(BIN)/pytest tests/invariants --timeout 7200
+
+mutants: setup ## break pool and scheduler on purpose; the suite must notice every time
+	$(BIN)/python tests/invariants/mutants.py
 
 format: setup ## let ruff mend what it can
 	$(BIN)/ruff check --fix .

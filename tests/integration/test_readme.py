@@ -1,0 +1,72 @@
+"""Every command that the README gives is run: here, or by CI, whose script is read."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CI = (ROOT / ".ci/run").read_text()
+PREPARES_ONLY = {"make serve"}  # the fixture below runs it
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def test_the_readme_gives_commands() -> None:
+    assert len(commands()) > 10
+
+
+def test_make_targets_in_the_readme_are_served_here_or_run_by_ci() -> None:
+    for command in commands():
+        if command.startswith("make ") and command not in PREPARES_ONLY:
+            assert command in CI.splitlines(), command
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+    """Serve as the README says, on a free port; `make serve` itself, so that its words are true."""
+    errors = (tmp_path_factory.mktemp("readme") / "stderr").open("w+")
+    process = subprocess.Popen(
+        ["make", "--silent", "serve", "PORT=0"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        line = next((line for line in process.stdout if "ready on" in line), "")
+        assert line, Path(errors.name).read_text()
+        yield line.split()[-1]
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("command", [c for c in commands() if not c.startswith("make ")])
+def test_a_command_of_the_readme_works(command: str, url: str) -> None:
+    words = [
+        word.replace("localhost:8000", url.removeprefix("http://")) for word in shlex.split(command)
+    ]
+    if words[0].endswith("loadgen"):
+        words.append(url)
+    if words[0] == "curl":
+        words.insert(1, "--fail")
+    done = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, timeout=500, env=os.environ, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    if '"stream":true' in command:
+        assert '"floor_ms"' in done.stdout
+        assert done.stdout.rstrip().endswith("data: [DONE]")
