@@ -82,7 +82,7 @@ def server_view(scrapes: Sequence[Scrape], warmup_s: float) -> dict[str, Any]:
         "efficiency": window.per(f"{floor}_sum", f"{step}_sum"),
         "step_ms": _ms(window.per(f"{step}_sum", f"{step}_count")),
         "floor_step_ms": _ms(window.per(f"{floor}_sum", f"{floor}_count")),
-        "floor_decode_step_ms": _ms(window.per(f"{floor}_sum", f"{floor}_count", kind="decode")),
+        "floor_decode_step_ms": _ms(divide(_decoding(window, "sum"), _decoding(window, "count"))),
         "mbu": divide(divide(moved, busy_s), peak),
         "mean_batch": window.per(
             "floorline_step_batch_requests_sum", "floorline_step_batch_requests_count"
@@ -93,6 +93,14 @@ def server_view(scrapes: Sequence[Scrape], warmup_s: float) -> dict[str, Any]:
         "floor_violations": window.grew("floorline_floor_violations_total"),
         "cost_usd": window.grew("floorline_cost_usd_total"),
     }
+
+
+def _decoding(window: Window, part: str) -> float | None:
+    """Sum the floors (or count the steps) in which some request got its next token."""
+    name = f"floorline_step_floor_seconds_{part}"
+    grown = [window.grew(name, kind=kind) for kind in ("decode", "mixed")]
+    known = [value for value in grown if value is not None]
+    return sum(known) if known else None
 
 
 def _ms(value_s: float | None) -> float | None:

@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import Any
 
 MODEL = "mock"
+WEIGHT_BYTES = 10_000_000
 PACKET_GAP_S = 0.002  # apart enough that the parts of a frame arrive one by one
 
 
@@ -102,6 +103,11 @@ class Mock:
             'step_duration_seconds_count{kind="decode"}': self._generated,
             'step_floor_seconds_sum{kind="decode"}': self._generated * 0.004,
             'step_floor_seconds_count{kind="decode"}': self._generated,
+            'bytes_moved_total{op="read",component="weights"}': self._generated * WEIGHT_BYTES,
+            "flops_total": (self._prompted + self._generated) * WEIGHT_BYTES,
+            "kv_bytes_per_token": 1000,
+            'peak_bytes_per_second{level="dram"}': WEIGHT_BYTES / 0.004,
+            "peak_flops_per_second": 1e12,
         }
         return "".join(f"floorline_{name} {value}\n" for name, value in counts.items())
 

@@ -175,6 +175,7 @@ def test_a_stored_plan_is_sent_again(serve, load, tmp_path: Path, capsys) -> Non
     assert run["plan"]["sha256"] == digest
 
 
+@pytest.mark.slow
 def test_search_finds_where_an_objective_breaks(serve, load) -> None:
     server = serve(first_s=0.0, gap_s=0.005)
     capped = ("--max-inflight", "1", "--output", "=20", "--requests", "30")

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.errors import SettingsError
+from loadgen.sweep import Measured, search, sweep
+
+
+def measured(rate: float, met: bool | None = True, **more: Any) -> Measured:
+    summary = {
+        "slos": [{"slo": "ttft.p90=1s", "met": met}],
+        "exit_code": 0,
+        "interrupted": False,
+        "valid": True,
+        "client": {"mean_inflight": rate},
+        **more,
+    }
+    return Measured(rate, summary, None)
+
+
+@pytest.mark.parametrize("limit", [0.3, 1.0, 3.7, 40.0])
+def test_search_closes_in_on_the_highest_passing_rate(limit: float) -> None:
+    found = search(1.0, lambda rate: measured(rate, rate <= limit))
+    assert found.failing is not None
+    assert found.passing <= limit < found.failing
+    assert found.failing / found.passing <= 1.05
+    assert found.broken == ["ttft.p90=1s"]
+
+
+def test_search_gives_up_where_requests_are_alone_and_still_too_slow() -> None:
+    found = search(1.0, lambda rate: measured(rate, False))
+    assert found.passing == 0.0
+    assert len(found.points) < 6
+
+
+def test_search_stops_when_the_client_is_the_limit() -> None:
+    found = search(1.0, lambda rate: measured(rate, True, valid=rate < 4))
+    assert [point.rate for point in found.points] == [1, 2, 4]
+
+
+def test_errors_above_their_bound_fail_a_rate_too() -> None:
+    found = search(1.0, lambda rate: measured(rate, True, exit_code=4 if rate > 2 else 0))
+    assert found.passing == 2.0
+    assert found.broken == ["--max-error-rate"]
+
+
+def test_an_objective_that_cannot_be_judged_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"ttft\.p90=1s"):
+        search(1.0, lambda rate: measured(rate, None))
+
+
+def test_a_sweep_ends_at_an_interrupt() -> None:
+    points = sweep([1, 2, 3], lambda rate: measured(rate, interrupted=rate == 2))
+    assert [point.rate for point in points] == [1, 2]
