@@ -1,0 +1,219 @@
+"""The cost model against the machine: measured forward time over a grid, beside what is predicted.
+
+`python -m bench.validate_costmodel [--model tinygpt] [--json FILE] [--html FILE]` runs the real
+engine's runner over decode batches × contexts and over prefill lengths, and fits
+
+    forward = overhead + bytes / bandwidth + FLOPs / rate
+
+It reports the implied rates, R², the worst residual and where it sits, and violations of the floor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+
+from core.machine import Peaks
+from core.request import BlockId, Request, RequestId
+from core.settings import EngineSettings, KVSettings, ModelSettings
+from core.step import Slice, StepPlan
+from core.wire import SliceRecord
+from costmodel.floor import floor_of
+from costmodel.work import Arithmetic
+from engine.build import Engine, load_engine
+
+BATCHES = (1, 2, 4, 8, 16, 32)
+CONTEXTS = (16, 64, 256, 1024, 4096)
+PREFILLS = (8, 16, 32, 64, 128, 256, 512)
+COUNTERS = "LLC-load-misses"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One cell of the grid. `floor_s` is None where a peak is unknown."""
+
+    kind: str
+    batch: int
+    context: int
+    length: int
+    bytes: int
+    flops: int
+    forward_s: float
+    floor_s: float | None
+
+    @property
+    def where(self) -> str:
+        return f"{self.kind}: {self.batch} × {self.length} tokens after {self.context}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="tinygpt")
+    parser.add_argument("--kv-memory", default="1GB")
+    parser.add_argument("--passes", type=int, default=5, help="the best of so many counts")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--html", type=Path)
+    options = parser.parse_args()
+    engine = load_engine(
+        EngineSettings(
+            model=ModelSettings(model=options.model), kv=KVSettings(kv_memory=options.kv_memory)
+        )
+    )
+    points = measure_grid(engine, options.passes)
+    result = fit(points) | {
+        "model": options.model,
+        "machine": f"{platform.processor() or platform.machine()}, {engine.threads} threads",
+        "backend": f"{engine.backend} ({engine.isa})",
+        "hardware_counters": hardware_counters(),
+        "points": [asdict(point) for point in points],
+    }
+    for name, value in result.items():
+        if name != "points":
+            print(f"{name:32} {value}")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1))
+    if options.html:
+        picture(points, engine.peaks, result).write_html(options.html, include_plotlyjs="cdn")
+
+
+def measure_grid(engine: Engine, passes: int) -> list[Point]:
+    """Run every cell that the context limit and the KV store hold."""
+    slots = engine.num_blocks * engine.block_size
+    cells = [("decode", batch, context, 1) for context in CONTEXTS for batch in BATCHES]
+    cells += [("prefill", 1, 0, length) for length in PREFILLS]
+    return [
+        measure(engine, passes, *cell)
+        for cell in cells
+        if cell[1] * (cell[2] + cell[3] + engine.block_size) <= slots
+        and cell[2] + cell[3] <= engine.max_model_len
+    ]
+
+
+def measure(engine: Engine, passes: int, kind: str, batch: int, context: int, length: int) -> Point:
+    requests = [_request(engine, number, context + length) for number in range(batch)]
+    plan = StepPlan(tuple(Slice(request, context, length, samples=True) for request in requests))
+    forwards_ns = [engine.runner.execute(plan).forward_ns for _ in range(passes)]
+    arithmetic = Arithmetic(engine.config, engine.weights, engine.kv_dtype)
+    records = tuple(
+        SliceRecord(request.id, context, length, 1, 0, 0, len(request.block_table))
+        for request in requests
+    )
+    distinct = len({request.token_at(context + k) for request in requests for k in range(length)})
+    work = arithmetic.work(records, (), distinct)
+    floor = floor_of(work, engine.peaks)
+    return Point(
+        kind=kind,
+        batch=batch,
+        context=context,
+        length=length,
+        bytes=work.bytes_total,
+        flops=work.flops,
+        forward_s=min(forwards_ns) / 1e9,
+        floor_s=None if floor is None else floor.s,
+    )
+
+
+def _request(engine: Engine, number: int, tokens: int) -> Request:
+    """A request with blocks of its own, whose keys and values are whatever the store holds."""
+    blocks = -(-tokens // engine.block_size)
+    prompt = tuple((7 * k + number) % engine.config.vocab_size for k in range(tokens))
+    return Request(
+        id=RequestId(str(number)),
+        prompt_ids=prompt,
+        max_tokens=1,
+        block_table=[BlockId(number * blocks + k) for k in range(blocks)],
+    )
+
+
+def fit(points: Sequence[Point]) -> dict[str, Any]:
+    """Fit by least squares of relative error, so that short steps count as much as long ones."""
+    measured = np.array([point.forward_s for point in points])
+    terms = np.array([[1.0, point.bytes, point.flops] for point in points])
+    factors = _positive_factors(terms / measured[:, None])
+    overhead_s, per_byte, per_flop = factors
+    residuals = measured - terms @ factors
+    worst = int(np.argmax(np.abs(residuals / measured)))
+    spread = float(((measured - measured.mean()) ** 2).sum())
+    floors = [(point, point.floor_s) for point in points if point.floor_s is not None]
+    violated = [point.where for point, floor_s in floors if point.forward_s < floor_s]
+    return {
+        "overhead_ms": overhead_s * 1e3,
+        "implied_bytes_per_s": 1 / per_byte if per_byte > 0 else None,
+        "implied_flops_per_s": 1 / per_flop if per_flop > 0 else None,
+        "r_squared": 1 - float((residuals**2).sum()) / spread,
+        "worst_relative_residual": float(residuals[worst] / measured[worst]),
+        "worst_at": points[worst].where,
+        "best_efficiency": max((floor_s / p.forward_s for p, floor_s in floors), default=None),
+        "floor_violations": len(violated),
+        "violated_at": violated,
+    }
+
+
+def _positive_factors(rows: np.ndarray) -> np.ndarray:
+    """Solve rows · factors ≈ 1; a term that would take time away is left out, and shown as 0."""
+    kept = list(range(rows.shape[1]))
+    while True:
+        found = np.linalg.lstsq(rows[:, kept], np.ones(len(rows)), rcond=None)[0]
+        if found.min() >= 0:
+            break
+        kept.pop(int(found.argmin()))
+    factors = np.zeros(rows.shape[1])
+    factors[kept] = found
+    return factors
+
+
+def hardware_counters() -> str:
+    """Say whether the machine lets anybody count its cache misses."""
+    try:
+        result = subprocess.run(
+            ["perf", "stat", "-x,", "-e", COUNTERS, "true"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError:
+        return "perf is not installed"
+    count = result.stderr.split(",")[0].strip()
+    return f"{COUNTERS} can be read" if count.isdigit() else f"{COUNTERS} cannot be read here"
+
+
+def picture(points: Sequence[Point], peaks: Peaks, result: dict[str, Any]) -> go.Figure:
+    """Draw measured against floor, with the line where both are equal."""
+    figure = go.Figure()
+    for kind in ("decode", "prefill"):
+        own = [p for p in points if p.kind == kind and p.floor_s is not None]
+        figure.add_scatter(
+            x=[p.flops / p.bytes for p in own],
+            y=[p.flops / p.forward_s for p in own],
+            text=[p.where for p in own],
+            mode="markers",
+            name=f"{kind}, measured",
+        )
+        figure.add_scatter(
+            x=[p.flops / p.bytes for p in own],
+            y=[p.flops / p.floor_s for p in own if p.floor_s],
+            mode="markers",
+            marker={"symbol": "line-ew-open"},
+            name=f"{kind}, floor",
+        )
+    intensities = np.geomspace(0.25, 1024, 60)
+    if peaks.dram is not None and peaks.flops is not None:
+        roof = np.minimum(intensities * peaks.dram.per_s, peaks.flops.per_s)
+        figure.add_scatter(x=intensities, y=roof, mode="lines", name="roofs")
+    figure.update_xaxes(type="log", title="FLOPs per byte")
+    figure.update_yaxes(type="log", title="FLOP/s")
+    figure.update_layout(title=f"{result['model']}: R² {result['r_squared']:.3f}")
+    return figure
+
+
+if __name__ == "__main__":
+    main()
