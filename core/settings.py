@@ -107,6 +107,11 @@ class TelemetrySettings:
     metric_aliases: str | None = setting(
         None, "also export under another server's names: vllm", metavar="vllm"
     )
+    metric_buckets: str | None = setting(
+        None,
+        "buckets of histograms, e.g. step_duration_seconds=0.01,0.1,1;step_batch_requests=1,8,64",
+        metavar="SPEC",
+    )
     response_cost: bool = setting(True, "put a cost object into responses")
 
 

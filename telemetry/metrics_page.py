@@ -25,7 +25,7 @@ def page() -> str:
         _HEAD
         + "".join(_row(row) for row in METRICS)
         + f"\nA scrape has at most {bound:,} lines of series, whatever the traffic.\n"
-        + f"\n## Buckets\n\n{buckets}\n"
+        + f"\n## Buckets\n\n`--metric-buckets` sets others.\n\n{buckets}\n"
     )
 
 

@@ -6,11 +6,15 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from core.errors import SettingsError
 from core.settings import TelemetrySettings
+from telemetry.catalog import METRICS, Kind
 from telemetry.labels import OBJECTIVES
+
+MAX_BUCKETS: Final = 50  # of a histogram: they multiply the series
 
 _LIMIT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
 _ALIASES: Final = ("vllm",)
@@ -22,6 +26,7 @@ class Resolved:
 
     price_nusd_per_hour: int | None
     objectives_ns: Mapping[str, int]
+    buckets: Mapping[str, tuple[float, ...]]
     vllm_aliases: bool
 
 
@@ -37,6 +42,7 @@ def resolve(settings: TelemetrySettings) -> Resolved:
     return Resolved(
         _price_nusd_per_hour(settings.price_per_hour),
         {} if settings.slo is None else parse_slo(settings.slo),
+        {} if settings.metric_buckets is None else parse_buckets(settings.metric_buckets),
         aliases is not None,
     )
 
@@ -60,6 +66,31 @@ def parse_slo(text: str) -> dict[str, int]:
         if limits[name] == 0:
             raise SettingsError(f"--slo: {name} must be above zero")
     return limits
+
+
+def parse_buckets(text: str) -> dict[str, tuple[float, ...]]:
+    """Read "step_duration_seconds=0.01,0.1;step_batch_requests=1,8" as bounds by histogram.
+
+    Raises:
+        SettingsError: no histogram of that name, or bounds that are not finite and rising.
+    """
+    known = {row.name for row in METRICS if row.kind is Kind.HISTOGRAM}
+    buckets: dict[str, tuple[float, ...]] = {}
+    for item in text.split(";"):
+        name, _, bounds = (piece.strip() for piece in item.partition("="))
+        if name not in known:
+            raise SettingsError(f"--metric-buckets: {name!r} is not a histogram")
+        try:
+            values = tuple(float(bound) for bound in bounds.split(","))
+        except ValueError:
+            values = ()
+        rising = all(low < high for low, high in pairwise(values))
+        if not values or not rising or not all(map(math.isfinite, values)):
+            raise SettingsError(f"--metric-buckets: {name}={bounds} are not finite, rising numbers")
+        if len(values) > MAX_BUCKETS:
+            raise SettingsError(f"--metric-buckets: {name} has more than {MAX_BUCKETS}")
+        buckets[name] = values
+    return buckets
 
 
 def _price_nusd_per_hour(price: float | None) -> int | None:

@@ -6,6 +6,7 @@ The registry is a parameter: nothing here is global but the switch that leaves `
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from prometheus_client import (
     CollectorRegistry,
@@ -50,11 +51,15 @@ class Instruments:
         registry: CollectorRegistry,
         model: str,
         have: frozenset[Needs],
+        buckets: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._model = model
         self._rows = {row.name: row for row in METRICS if row.needs in have | {Needs.NOTHING}}
-        self._metrics = {name: _make(row, registry) for name, row in self._rows.items()}
+        self._metrics = {
+            name: _make(row, registry, buckets.get(name, row.buckets))
+            for name, row in self._rows.items()
+        }
         self._tallies: list[Tally] = []
 
     def tally(self, name: str, scale: float = 1.0, **values: str) -> Tally:
@@ -113,7 +118,9 @@ class Instruments:
         return child
 
 
-def _make(row: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:
+def _make(
+    row: Metric, registry: CollectorRegistry, buckets: tuple[float, ...]
+) -> Counter | Gauge | Histogram:
     name, names = PREFIX + row.name, (MODEL, *(label.name for label in row.labels))
     match row.kind:
         case Kind.COUNTER:
@@ -121,4 +128,4 @@ def _make(row: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogr
         case Kind.GAUGE:
             return Gauge(name, row.help, names, registry=registry)
         case Kind.HISTOGRAM:
-            return Histogram(name, row.help, names, registry=registry, buckets=row.buckets)
+            return Histogram(name, row.help, names, registry=registry, buckets=buckets)

@@ -76,7 +76,9 @@ class Telemetry:
         resolved = resolve(settings)
         self._now_ns = clock
         self._registry = CollectorRegistry() if registry is None else registry
-        self._make = make = Instruments(self._registry, model_name, _have(resolved))
+        self._make = make = Instruments(
+            self._registry, model_name, _have(resolved), resolved.buckets
+        )
         self._own = make.tally("telemetry_seconds_total", 1e-9)
         self._steps = StepMeters(make)
         self._requests = RequestMeters(make, resolved.objectives_ns)

@@ -384,11 +384,26 @@ def test_telemetry_counts_its_own_time() -> None:
         ("slo", "ttft=1s,ttft=2s"),
         ("slo", ""),
         ("metric_aliases", "sglang"),
+        ("metric_buckets", "tokens_total=1,2"),
+        ("metric_buckets", "step_batch_requests"),
+        ("metric_buckets", "step_batch_requests=2,1"),
+        ("metric_buckets", "step_batch_requests=1,inf"),
+        ("metric_buckets", "step_batch_requests=" + ",".join(map(str, range(60)))),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_refused_by_its_flag(flag: str, value: object) -> None:
     with pytest.raises(SettingsError, match="--" + flag.replace("_", "-")):
         Telemetry("tiny", TelemetrySettings(**{flag: value}))  # type: ignore[arg-type]
+
+
+def test_buckets_are_what_the_operator_says() -> None:
+    spec = "step_batch_requests=1,3;step_duration_seconds=0.5"
+    scrape = Scripted(TelemetrySettings(metric_buckets=spec)).scrape()
+    bounds = {
+        s.labels["le"] for s in scrape.samples if s.name == "floorline_step_batch_requests_bucket"
+    }
+    assert bounds == {"1.0", "3.0", "+Inf"}
+    assert scrape("floorline_step_duration_seconds_bucket", kind="decode", le="0.5") == 0
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
