@@ -14,6 +14,8 @@ _PERCENTILES: Final = {"p50": 0.50, "p95": 0.95}
 
 
 class MemoryMeters:
+    """Blocks count as free where nobody holds them: what the prefix index keeps can be evicted."""
+
     def __init__(self, make: Instruments) -> None:
         self._make = make
         self._blocks = make.gauges("kv_blocks", "state")
