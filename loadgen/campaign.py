@@ -50,12 +50,6 @@ async def run_plan(url: str, plan: Plan, spec: RunSpec, quiet: bool) -> Run:
     if spec.warmup >= plan.span_s and spec.warmup > 0:
         raise SettingsError(f"--warmup {spec.warmup:g}s is longer than the plan")
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop.set)
-    except (ValueError, RuntimeError):
-        pass  # not the main thread: whoever runs us there interrupts in his own way
     client = Client(url, spec)
     try:
         target = await inspect(client, spec, plan)
@@ -64,12 +58,22 @@ async def run_plan(url: str, plan: Plan, spec: RunSpec, quiet: bool) -> Run:
             await _warm(client, plan, target)
         started = datetime.now(UTC).isoformat(timespec="seconds")
         live = Live(plan, quiet)
+        _stop_on_signals(stop)
         played, scrapes = await _play(client, jobs, stop, live, spec.warmup)
     finally:
         await client.close()
     records = sorted((r for part in played for r in part.records), key=lambda record: record.i)
     healths = [part.health for part in played]
     return Run(plan, spec, target, started, records, healths, scrapes, stop.is_set())
+
+
+def _stop_on_signals(stop: asyncio.Event) -> None:
+    """From here on an interrupt leaves something to report; before, it just ends us."""
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    except (ValueError, RuntimeError):
+        pass  # not the main thread: whoever runs us there interrupts in his own way
 
 
 async def _play(
