@@ -1,0 +1,94 @@
+"""What else lies in a Hugging Face directory: tokenizer, template, special tokens; and hub ids."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub.constants
+import pytest
+
+from core.errors import ModelError
+from core.settings import ModelSettings
+from engine.prepare import prepare
+from tests.model.families import build
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLOORLINE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    folder = tmp_path / "tiny-llama"
+    build("llama").save_pretrained(folder)
+    (folder / "tokenizer.json").write_text('{"any": "thing"}')
+    return folder
+
+
+def prepared(folder: Path) -> Path:
+    return prepare(ModelSettings(model=str(folder)), progress=lambda _: None).dir
+
+
+def write_config(folder: Path, **entries: Any) -> None:
+    (folder / "tokenizer_config.json").write_text(json.dumps(entries))
+
+
+def test_the_tokenizer_is_copied_as_it_is(directory: Path) -> None:
+    assert (prepared(directory) / "tokenizer.json").read_text() == '{"any": "thing"}'
+
+
+def test_special_tokens_are_texts_however_they_were_written(directory: Path) -> None:
+    write_config(directory, bos_token={"content": "<s>", "lstrip": False}, eos_token="</s>")
+    found = json.loads((prepared(directory) / "tokenizer_config.json").read_text())
+    assert found == {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["plain", [{"name": "tool_use", "template": "x"}, {"name": "default", "template": "plain"}]],
+)
+def test_a_template_in_the_tokenizers_config_is_found(directory: Path, template: Any) -> None:
+    write_config(directory, chat_template=template)
+    assert (prepared(directory) / "chat_template.jinja").read_text() == "plain"
+
+
+def test_a_template_file_wins_over_the_config(directory: Path) -> None:
+    write_config(directory, chat_template="from the config")
+    (directory / "chat_template.jinja").write_text("from the file")
+    assert (prepared(directory) / "chat_template.jinja").read_text() == "from the file"
+
+
+def test_a_model_without_a_template_has_no_template_file(directory: Path) -> None:
+    assert not (prepared(directory) / "chat_template.jinja").exists()
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [
+        ("config.json", r"no config\.json"),
+        ("model.safetensors", r"no \*\.safetensors"),
+        ("tokenizer.json", r"no tokenizer\.json"),
+    ],
+)
+def test_a_directory_that_lacks_a_file_is_refused(
+    directory: Path, missing: str, words: str
+) -> None:
+    (directory / missing).unlink()
+    with pytest.raises(ModelError, match=words):
+        prepared(directory)
+
+
+def test_a_directory_that_lacks_a_tensor_is_refused(directory: Path) -> None:
+    raw = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(raw | {"num_hidden_layers": 4}))
+    with pytest.raises(ModelError, match=r"9 tensors are missing, first layers\.3\.input_norm"):
+        prepared(directory)
+
+
+def test_a_hub_id_without_a_network_is_a_model_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelError, match="hub id 'nobody/nothing' could not be downloaded"):
+        prepare(ModelSettings(model="nobody/nothing"), progress=lambda _: None)
