@@ -43,22 +43,9 @@ def report(run: Run) -> dict[str, Any]:
         Exit.ERRORS: bool(records) and failed / len(records) > spec.max_error_rate,
         Exit.SLO_MISSED: any(verdict["met"] is False for verdict in judged),
     }
+    holding = {code for code, holds in causes.items() if holds}
     rates = measure.rates(records, spec.warmup, _span_s(run, records))
-    settings = {name: value for name, value in asdict(spec).items() if name not in SECRET}
-    return {
-        "schema": SCHEMA,
-        "version": version("floorline"),
-        "url": run.target.url,
-        "model": run.target.model,
-        "started": run.started,
-        "host": {"system": platform.platform(), "cores": os.cpu_count()},
-        "plan": {
-            "sha256": run.plan.sha256,
-            "requests": len(run.plan.requests),
-            "spec": run.plan.spec,
-        },
-        "run": settings,
-        "prompts": {"label": run.target.prompts.label, "nonce": run.target.prompts.nonce},
+    return _identity(run) | {
         "definitions": measure.DEFINITIONS | {"words": measure.WORDS},
         "interrupted": run.interrupted,
         "valid": client["valid"],
@@ -74,7 +61,28 @@ def report(run: Run) -> dict[str, Any]:
         "attainment": good / len(records) if records else None,
         "server": server_view(run.scrapes, spec.warmup),
         "bill": account | _money(spec, rates, len(records) - failed, good),
-        "exit_code": int(exit_code({code for code, holds in causes.items() if holds})),
+        "causes": sorted(holding),
+        "exit_code": int(exit_code(holding)),
+    }
+
+
+def _identity(run: Run) -> dict[str, Any]:
+    """Say what was run, where and how; keys and headers stay out."""
+    settings = {name: value for name, value in asdict(run.spec).items() if name not in SECRET}
+    return {
+        "schema": SCHEMA,
+        "version": version("floorline"),
+        "url": run.target.url,
+        "model": run.target.model,
+        "started": run.started,
+        "host": {"system": platform.platform(), "cores": os.cpu_count()},
+        "plan": {
+            "sha256": run.plan.sha256,
+            "requests": len(run.plan.requests),
+            "spec": run.plan.spec,
+        },
+        "run": settings,
+        "prompts": {"label": run.target.prompts.label, "nonce": run.target.prompts.nonce},
     }
 
 

@@ -25,7 +25,10 @@ def test_an_unreachable_server_is_named(capsys) -> None:
 def test_a_wrong_key_is_told(serve, capsys) -> None:
     server = serve(api_key="right")
     assert "refuses the API key" in refused(capsys, server, "--rate", "1", "--api-key", "wrong")
-    assert main([server, "--rate", "50", "--requests", "5", "--quiet", "--api-key", "right"]) == 0
+    assert main([server, "--rate", "50", "--requests", "5", "--quiet", "--api-key", "right"]) in (
+        0,
+        3,
+    )
 
 
 def test_a_model_that_is_not_there_is_told_with_those_that_are(serve, capsys) -> None:

@@ -11,17 +11,17 @@ from pathlib import Path
 import httpx
 import pytest
 
+from loadgen.cli import main
 from loadgen.selftest import selftest
 
 FAST = ("--rate", "40", "--requests", "40")
 
 
 def test_a_plain_run_measures_a_known_server(serve, load) -> None:
-    code, run = load(serve(first_s=0.05, gap_s=0.01), *FAST)
-    assert code == 0
-    assert run["valid"]
+    causes, run = load(serve(first_s=0.05, gap_s=0.01), *FAST)
+    assert not causes
     assert run["outcomes"] == {"ok": 40}
-    assert 50 <= run["metrics"]["ttft"]["p50"]["value"] < 60
+    assert 50 <= run["metrics"]["ttft"]["p50"]["value"] < 100
     assert 9 < run["metrics"]["itl"]["p50"]["value"] < 11
     assert run["metrics"]["ttft"]["p99"] is None, "40 samples have no p99"
     assert run["server"]["efficiency"] == pytest.approx(0.4)
@@ -45,10 +45,10 @@ def test_how_frames_are_packed_changes_no_count(serve, load, shape) -> None:
 
 
 def test_a_server_that_fails_a_fifth_costs_a_fifth_of_attainment(serve, load) -> None:
-    code, run = load(serve(fail_every=5), *FAST, "--slo", "ttft=1s")
+    causes, run = load(serve(fail_every=5), *FAST, "--slo", "ttft=1s")
     assert run["attainment"] == pytest.approx(0.8)
     assert run["outcomes"] == {"http_500": 8, "ok": 32}
-    assert code == 4, "more than 5 % failed, and that is told before the missed SLO"
+    assert causes == {2, 4}
     assert run["metrics_with_failures"]["ttft"]["p90"]["value"] == "inf"
 
 
@@ -69,16 +69,16 @@ def test_each_way_to_fail_is_a_class_of_its_own(serve, load, failure, outcome) -
 
 
 def test_a_bill_that_is_wrong_by_one_token_exits_5(serve, load) -> None:
-    code, run = load(serve(gap_s=0.001, overcount=1), *FAST)
+    causes, run = load(serve(gap_s=0.001, overcount=1), *FAST)
     tokens = run["bill"]["tokens"]["output"]
     assert tokens["metrics"] == tokens["usage"] + 1
-    assert code == 5
+    assert causes == {5}
 
 
 def test_another_server_is_measured_with_na_for_what_it_does_not_tell(serve, load) -> None:
     plain = {"running_usage": False, "final_usage": False, "metrics": False, "vocab_size": None}
-    code, run = load(serve(gap_s=0.001, **plain), *FAST)
-    assert code == 0
+    causes, run = load(serve(gap_s=0.001, **plain), *FAST)
+    assert not causes
     assert run["metrics"]["ttft"]["n"] == 40
     for unknown in ("itl", "tpot", "tpot_net"):
         assert run["metrics"][unknown]["n"] == 0
@@ -107,8 +107,8 @@ def test_cancelled_requests_are_neither_answered_nor_failed(serve, load) -> None
 def test_a_later_turn_carries_the_conversation_before_it(serve, load) -> None:
     server = serve(gap_s=0.001)
     sessions = ("--requests", "4", "--sessions", "turns=3,think=exp:0.01s")
-    code, run = load(server, "--rate", "20", *sessions, "--output", "=4")
-    assert code == 0
+    causes, run = load(server, "--rate", "20", *sessions, "--output", "=4")
+    assert not causes
     assert run["bill"]["balanced"] is True
     bodies = httpx.get(f"{server}/bodies").json()[1:]
     prompts = sorted((body["prompt"] for body in bodies), key=len)
@@ -138,8 +138,8 @@ def test_a_warm_cache_has_seen_each_prompt(serve, load) -> None:
 
 
 def test_a_closed_loop_keeps_its_places_filled(serve, load) -> None:
-    code, run = load(serve(gap_s=0.005), "--arrival", "closed:4", "--requests", "24")
-    assert code == 0
+    causes, run = load(serve(gap_s=0.005), "--arrival", "closed:4", "--requests", "24")
+    assert not causes
     assert run["client"]["mean_inflight"] == pytest.approx(4, abs=1)
     assert run["metrics"]["send_lag"]["p50"]["value"] < 25
 
@@ -148,8 +148,8 @@ def test_workers_send_the_same_plan(serve, load, tmp_path: Path) -> None:
     seen = set()
     for workers in ("1", "2"):
         server = serve(gap_s=0.001)
-        code, run = load(server, *FAST, "--workers", workers)
-        assert code == 0
+        causes, run = load(server, *FAST, "--workers", workers)
+        assert not causes
         assert run["outcomes"] == {"ok": 40}
         bodies = httpx.get(f"{server}/bodies").json()[1:]
         prompts = tuple(sorted(tuple(body["prompt"]) for body in bodies))
@@ -166,8 +166,6 @@ def test_the_warm_up_is_sent_but_not_counted(serve, load) -> None:
 
 
 def test_a_stored_plan_is_sent_again(serve, load, tmp_path: Path, capsys) -> None:
-    from loadgen.cli import main
-
     stored = str(tmp_path / "plan.jsonl")
     assert main(["plan", "--rate", "40", "--requests", "10", "-o", stored]) == 0
     digest = capsys.readouterr().out.split()[-1]
@@ -176,11 +174,12 @@ def test_a_stored_plan_is_sent_again(serve, load, tmp_path: Path, capsys) -> Non
 
 
 @pytest.mark.slow
-def test_search_finds_where_an_objective_breaks(serve, load) -> None:
+def test_search_finds_where_an_objective_breaks(serve, tmp_path: Path) -> None:
     server = serve(first_s=0.0, gap_s=0.005)
     capped = ("--max-inflight", "1", "--output", "=20", "--requests", "30")
-    code, found = load("search", server, "--rate", "4", *capped, "--slo", "ttft.p90=300ms")
-    assert code == 0
+    flags = ("--rate", "4", *capped, "--slo", "ttft.p90=300ms", "--quiet", "--out", str(tmp_path))
+    assert main(["search", server, *flags]) == 0
+    found = json.loads((tmp_path / "sweep.json").read_text())
     assert 2 < found["passing"] < found["failing"] < 30, "one at a time, 0.1 s each"
     assert found["broken"] == ["ttft.p90=300ms"]
     assert found["failing"] / found["passing"] <= 1.05
