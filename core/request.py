@@ -82,14 +82,21 @@ class Request:
     max_tokens: int
     sampling: SamplingParams = SamplingParams()
     stop_token_ids: frozenset[int] = frozenset()  # end-of-sequence among them, unless ignored
+    matcher: object | None = None  # of its grammar; `engine/grammar.py` alone looks inside
+    tenant: str = "default"
+    cache_salt: str = ""
+    priority: int = 0  # lower is served first
     output_ids: list[int] = field(default_factory=list)
     block_table: list[BlockId] = field(default_factory=list)
+    indexed_blocks: int = 0  # leading blocks of the table that the prefix index knows
+    block_keys: list[bytes] = field(default_factory=list)  # of its known tokens, as far as asked
     phase: Phase = Phase.QUEUED
     finish_reason: FinishReason | None = None
 
     computed_tokens: int = 0  # leading tokens with valid KV
     highest_computed_tokens: int = 0  # the most it ever had: positions below are recomputed ones
-    discarded_tokens: int = 0  # computed, then dropped by preemption: paid for, useless
+    cached_tokens: int = 0  # taken from the prefix index, over all its admissions
+    discarded_tokens: int = 0  # had valid KV, then lost to preemption
     preemptions: int = 0
 
     @property

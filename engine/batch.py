@@ -23,7 +23,7 @@ class StepBatch:
     query_starts: torch.Tensor  # [B + 1] int64: slice b is tokens starts[b] … starts[b + 1] - 1
     contexts: torch.Tensor  # [B] int64: tokens with KV once this step's are written
     block_tables: torch.Tensor  # [B, M] int64, padded with 0
-    logit_rows: torch.Tensor  # [R] int64: last tokens of the slices that sample
+    logit_rows: torch.Tensor  # [R] int64: the last token of each that samples, then all scored
 
 
 def build_batch(plan: StepPlan, block_size: int) -> StepBatch:
@@ -43,6 +43,10 @@ def build_batch(plan: StepPlan, block_size: int) -> StepBatch:
     positions = np.arange(query_starts[-1]) - query_starts[slice_of] + starts[slice_of]  # [T]
     blocks = tables[slice_of, positions // block_size]  # [T]
     samples = np.array([piece.samples for piece in slices], dtype=bool)  # [B]
+    scored = [
+        np.asarray(piece.scored, dtype=np.int64) - piece.start + first
+        for piece, first in zip(slices, query_starts[:-1], strict=True)
+    ]
     return StepBatch(
         token_ids=torch.tensor([token for piece in slices for token in _tokens(piece)]),
         positions=torch.from_numpy(positions),
@@ -50,7 +54,7 @@ def build_batch(plan: StepPlan, block_size: int) -> StepBatch:
         query_starts=torch.from_numpy(query_starts),
         contexts=torch.from_numpy(contexts),
         block_tables=torch.from_numpy(tables),
-        logit_rows=torch.from_numpy(query_starts[1:][samples] - 1),
+        logit_rows=torch.from_numpy(np.concatenate((query_starts[1:][samples] - 1, *scored))),
     )
 
 

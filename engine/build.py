@@ -20,6 +20,7 @@ from core.request import BlockId, Request, RequestId
 from core.settings import EngineSettings
 from core.step import Slice, StepPlan
 from engine.calibrate import resolve_peaks
+from engine.grammar_queue import Compile, grammars_for
 from engine.kvstore import allocate_kv
 from engine.limits import resolve_kv_dtype, resolve_max_model_len, resolve_num_blocks
 from engine.model import Decoder
@@ -47,6 +48,7 @@ class Engine:
     peaks: Peaks
     backend: str
     isa: str
+    compile_grammar: Compile
 
     def warm_up(self) -> None:
         """Run one block of prompt through the model, so that the first request finds warm pages.
@@ -99,6 +101,7 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
         peaks=peaks,
         backend=ops.backend,
         isa=ops.isa,
+        compile_grammar=grammars_for(prepared.dir, config),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from core.request import FinishReason, Request
+from core.request import FinishReason, Request, RequestId
 from core.step import StepPlan, StepResult
 from core.wire import (
     Abort,
@@ -20,12 +20,14 @@ from core.wire import (
     Finish,
     FromEngine,
     Idle,
+    PoolState,
     Segments,
     SliceRecord,
     StepReport,
     Submit,
     ToEngine,
 )
+from engine.grammar_queue import Compile, Compiled, GrammarQueue, no_grammars
 from engine.runner import Runner
 from scheduler.record import distinct_token_ids, slice_records
 from scheduler.scheduler import Scheduler
@@ -44,12 +46,14 @@ class EngineLoop:
         self,
         scheduler: Scheduler,
         runner: Runner,
-        inbox: SimpleQueue[ToEngine | None],
+        inbox: SimpleQueue[ToEngine | Compiled | None],
         publish: Callable[[FromEngine], None],
         now_ns: Callable[[], int] = time.monotonic_ns,
+        compile_grammar: Compile = no_grammars,
     ) -> None:
         self._scheduler, self._runner = scheduler, runner
         self._inbox, self._send, self._now_ns = inbox, publish, now_ns
+        self._compiling = GrammarQueue(compile_grammar, inbox.put)
         self._ended: list[Ended] = []  # not yet reported
         self._steps = 0
         self._draining = self._closed = False
@@ -64,6 +68,7 @@ class EngineLoop:
             else:
                 self._idle()
             self._receive()
+        self._compiling.close()
 
     def step(self) -> None:
         """Decide, compute, apply, tell."""
@@ -84,14 +89,18 @@ class EngineLoop:
             except Empty:
                 return
 
-    def _handle(self, message: ToEngine | None) -> None:
+    def _handle(self, message: ToEngine | Compiled | None) -> None:
         match message:
             case Submit():
                 self._submit(message)
+            case Compiled():
+                self._compiled(message)
             case Finish(id, n_tokens, reason):
-                self._note(self._scheduler.finish(id, n_tokens, reason))
+                self._note(
+                    self._withdraw(id, reason) or self._scheduler.finish(id, n_tokens, reason)
+                )
             case Abort(id):
-                self._note(self._scheduler.abort(id))
+                self._note(self._withdraw(id, FinishReason.ABORTED) or self._scheduler.abort(id))
             case Drain():
                 self._draining = True
             case _:
@@ -105,10 +114,30 @@ class EngineLoop:
             sampling=message.sampling,
             stop_token_ids=frozenset(message.stop_token_ids),
         )
-        if self._scheduler.fits(request):
-            self._scheduler.add(request)
-        else:  # the server checks the same limit; this guards the pool against another client
+        if not self._scheduler.fits(request):
+            # the server checks the same limit; this guards the pool against another client
             self._note(Ended(request.id, FinishReason.FAILED, "larger than the whole KV pool"))
+        elif message.grammar is not None:
+            self._compiling.add(request, message.grammar)
+        else:
+            self._scheduler.add(request)
+
+    def _compiled(self, message: Compiled) -> None:
+        """Queue a request that waited for its grammar, or end it for want of one."""
+        request = self._compiling.take(message.id)
+        if request is None:  # aborted meanwhile
+            return
+        if message.fault:
+            self._note(Ended(request.id, FinishReason.FAILED, message.fault))
+            return
+        if message.matcher is not None:
+            request.matcher = message.matcher
+            request.stop_token_ids |= message.matcher.end_token_ids
+        self._scheduler.add(request)
+
+    def _withdraw(self, id: RequestId, reason: FinishReason) -> Ended | None:
+        """End a request that still waits for its grammar."""
+        return Ended(id, reason) if self._compiling.take(id) else None
 
     def _note(self, ended: Ended | None) -> None:
         if ended is not None:
@@ -122,7 +151,7 @@ class EngineLoop:
             message = f"{type(error).__name__}: {error}"
             self._ended += self._scheduler.fail(plan, message)
             start_ns, self._mark_ns = self._mark_ns, self._now_ns()
-            kind, pool = type(error).__name__, self._scheduler.pool_state()
+            kind, pool = type(error).__name__, self._pool_state()
             self._publish(Fault(kind, message, start_ns, self._mark_ns, self._take_ended(), pool))
             return None
 
@@ -159,7 +188,7 @@ class EngineLoop:
                 ended=self._take_ended(),
                 admitted=plan.admitted,
                 preempted=plan.preempted,
-                pool=self._scheduler.pool_state(),
+                pool=self._pool_state(),
                 logprobs=result.logprobs,
                 prompt_logprobs=result.prompt_logprobs,
             )
@@ -171,12 +200,19 @@ class EngineLoop:
         A drained loop ends here instead.
         """
         self._mark_ns += self._publish_ns
-        pool, publish_ns = self._scheduler.pool_state(), self._publish_ns
+        pool, publish_ns = self._pool_state(), self._publish_ns
         self._publish(Idle(self._mark_ns, publish_ns, self._take_ended(), pool))
-        self._closed |= self._draining
-        while not (self._closed or self._draining or self._scheduler.has_work or self._ended):
+        self._closed |= self._drained
+        while not (self._closed or self._drained or self._scheduler.has_work or self._ended):
             self._handle(self._inbox.get())
         self._mark_ns, self._publish_ns = self._now_ns(), 0
+
+    @property
+    def _drained(self) -> bool:
+        return self._draining and not self._compiling
+
+    def _pool_state(self) -> PoolState:
+        return self._scheduler.pool_state(waiting_grammar=len(self._compiling))
 
     def _take_ended(self) -> tuple[Ended, ...]:
         ended, self._ended = tuple(self._ended), []

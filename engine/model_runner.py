@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import torch
 
-from core.request import RequestId
 from core.step import StepPlan, StepResult
 from engine.batch import build_batch
 from engine.kvstore import KVStore
 from engine.model import Decoder
 from engine.ops import Ops
-from engine.sampler import Sampled, sample
-
-NOT_FINITE = "the model gave a number that is not finite"
+from engine.outcome import outcome_of
 
 
 class ModelRunner:
@@ -31,25 +29,9 @@ class ModelRunner:
         prepared_ns = time.monotonic_ns()
         logits = self._decoder.forward(batch, attention, self._kv)  # [R, V]
         forwarded_ns = time.monotonic_ns()
-        rows = [piece for piece in plan.slices if piece.samples]
-        drawn = sample(
-            logits,
-            [piece.request.sampling for piece in rows],
-            [piece.start + piece.length for piece in rows],
-        )
-        tokens, failed = _by_request([piece.request.id for piece in rows], drawn)
-        return StepResult(
-            tokens,
-            failed,
+        outcome = outcome_of(plan, logits)
+        return replace(
+            outcome,
             forward_ns=forwarded_ns - prepared_ns,
             sample_ns=time.monotonic_ns() - forwarded_ns,
         )
-
-
-def _by_request(
-    ids: list[RequestId], drawn: Sampled
-) -> tuple[dict[RequestId, int], dict[RequestId, str]]:
-    outcomes = list(zip(ids, drawn.tokens, drawn.finite, strict=True))
-    tokens = {request_id: token for request_id, token, finite in outcomes if finite}
-    failed = {request_id: NOT_FINITE for request_id, _, finite in outcomes if not finite}
-    return tokens, failed

@@ -25,6 +25,7 @@ from core.wire import (
     to_engine,
 )
 from engine.build import Engine, load_engine
+from engine.grammar_queue import Compiled
 from engine.loop import CLOSED, EngineLoop
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
@@ -57,7 +58,7 @@ def serve(sock: socket.socket) -> int:
 
 
 def _run(sock: socket.socket, engine: Engine, settings: EngineSettings) -> None:
-    inbox: SimpleQueue[ToEngine | None] = SimpleQueue()
+    inbox: SimpleQueue[ToEngine | Compiled | None] = SimpleQueue()
     pool = BlockPool(engine.num_blocks, settings.kv.block_size)
     scheduler = Scheduler(pool, settings.scheduler)
 
@@ -67,7 +68,9 @@ def _run(sock: socket.socket, engine: Engine, settings: EngineSettings) -> None:
         except OSError:  # the server went away; the reader sees it too and closes the loop
             inbox.put(CLOSED)
 
-    loop = EngineLoop(scheduler, engine.runner, inbox, publish)
+    loop = EngineLoop(
+        scheduler, engine.runner, inbox, publish, compile_grammar=engine.compile_grammar
+    )
     threading.Thread(target=_read_into, args=(sock, inbox), daemon=True, name="inbox").start()
     publish(_ready(engine, settings))
     loop.run()
@@ -95,7 +98,7 @@ def _ready(engine: Engine, settings: EngineSettings) -> Ready:
     )
 
 
-def _read_into(sock: socket.socket, inbox: SimpleQueue[ToEngine | None]) -> None:
+def _read_into(sock: socket.socket, inbox: SimpleQueue[ToEngine | Compiled | None]) -> None:
     try:
         while (message := _read(sock)) is not None:
             inbox.put(message)

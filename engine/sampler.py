@@ -31,10 +31,11 @@ def sample(
 ) -> Sampled:
     """Draw a token for each row of logits [R, V]; `positions` are those of the drawn tokens.
 
+    -inf masks a token; a row with NaN or infinity, or with nothing but masks, is not finite.
     The filters apply in this order: temperature, top-k, top-p of what is left, min-p.
     Cost: greedy rows a maximum, unfiltered rows a running sum, filtered rows a partial sort.
     """
-    finite = torch.isfinite(logits).all(dim=-1)  # [R]
+    finite = torch.isfinite(logits.amax(dim=-1))  # [R]
     tokens = torch.where(finite[:, None], logits, 0.0).argmax(dim=-1)  # [R]
     drawn = [row for row, p in enumerate(params) if p.temperature > 0 and finite[row]]
     if drawn:

@@ -204,9 +204,10 @@ class Scheduler:
 
     # ── gauges ────────────────────────────────────────────────────────────────────────────────
 
-    def pool_state(self) -> PoolState:
+    def pool_state(self, waiting_grammar: int = 0) -> PoolState:
         """Read the gauges, with the obstacle that the last plan met.
 
+        Those who wait for a grammar are not here yet; the caller counts them.
         Cost: O(1): nothing is scanned.
         """
         waiting = dict.fromkeys(Obstacle, 0)
@@ -219,6 +220,7 @@ class Scheduler:
             waiting_kv=waiting[Obstacle.KV],
             waiting_slots=waiting[Obstacle.SLOTS],
             waiting_budget=waiting[Obstacle.BUDGET],
+            waiting_grammar=waiting_grammar,
         )
 
 

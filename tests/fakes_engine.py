@@ -25,6 +25,7 @@ from core.step import StepPlan, StepResult
 from core.wire import HEADER, Fault, PoolState, Ready, Start, ToEngine, frame, to_engine
 from costmodel.storage import kv_bytes_per_token, weight_bytes
 from engine.checkpoint.tokenizer import byte_tokenizer
+from engine.grammar_queue import Compiled
 from engine.loop import EngineLoop
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
@@ -119,7 +120,7 @@ class ScriptedEngine:
         self.pool = BlockPool(NUM_BLOCKS, BLOCK_SIZE)
         self.scheduler = Scheduler(self.pool, SchedulerSettings())
         self.received: list[ToEngine] = []
-        self._inbox: SimpleQueue[ToEngine | None] = SimpleQueue()
+        self._inbox: SimpleQueue[ToEngine | Compiled | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
@@ -140,7 +141,13 @@ class ScriptedEngine:
             self._send(self._refuse or ready(self._model_dir))
             if self._refuse is None:
                 threading.Thread(target=self._listen, daemon=True).start()
-                EngineLoop(self.scheduler, self._runner, self._inbox, self._send).run()
+                EngineLoop(
+                    self.scheduler,
+                    self._runner,
+                    self._inbox,
+                    self._send,
+                    compile_grammar=lambda grammar: None,  # what is recited follows none
+                ).run()
         self._hang_up()
         self._sock.close()
 

@@ -25,6 +25,7 @@ HOME_OF: dict[str, set[str]] = {  # heavy third parties, and the one place each 
     "safetensors": {"engine"},
     "gguf": {"engine"},
     "huggingface_hub": {"engine"},
+    "llguidance": {"engine"},  # its file imports no torch, so that the server may check grammars
     "prometheus_client": {"telemetry"},
     "fastapi": {"server"},
     "uvicorn": {"server"},

@@ -8,7 +8,8 @@ from core.formats import KVFormat
 from core.step import StepPlan
 from engine.attention import group_attention
 from engine.batch import build_batch
-from engine.model_runner import NOT_FINITE, ModelRunner
+from engine.model_runner import ModelRunner
+from engine.outcome import NOT_FINITE
 from tests.model.oracle import Oracle
 from tests.model.running import BLOCK_SIZE, sliced
 

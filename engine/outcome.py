@@ -1,0 +1,73 @@
+"""From a step's logits to its result: tokens, failures, logprobs. No model is known here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import torch
+
+from core.request import Request, RequestId
+from core.step import StepPlan, StepResult
+from engine.logits import adjust
+from engine.logprobs import Ask, logprobs
+from engine.sampler import sample
+
+NOT_FINITE: Final = "the model gave a number that is not finite"
+NOTHING_ALLOWED: Final = "what the request masks leaves no token"
+
+
+def outcome_of(plan: StepPlan, logits: torch.Tensor) -> StepResult:
+    """Draw for the rows that sample, and score the prompt rows that ask for it.
+
+    Shapes: logits [R, V], rows in the order of `StepBatch.logit_rows`. They are left as they are.
+    Returns: a result without times; a row with NaN fails its request and no other.
+    """
+    pieces = [piece for piece in plan.slices if piece.samples]
+    requests = [piece.request for piece in pieces]
+    adjusted = adjust(logits[: len(pieces)], requests)  # [samples, V]
+    params = [request.sampling for request in requests]
+    drawn = sample(adjusted, params, [piece.start + piece.length for piece in pieces])
+    tokens: dict[RequestId, int] = {}
+    scores = list(_scores(plan))
+    failed = {ask.id: NOT_FINITE for ask in scores if not _is_finite(logits[ask.row])}
+    for row, (request, token) in enumerate(zip(requests, drawn.tokens, strict=True)):
+        if not drawn.finite[row]:
+            failed[request.id] = _why(request, adjusted[row])
+        elif request.id not in failed:
+            tokens[request.id] = token
+    return StepResult(
+        tokens,
+        failed,
+        logprobs=logprobs(logits, list(_asks(requests, tokens))),
+        prompt_logprobs=logprobs(logits, [ask for ask in scores if ask.id not in failed]),
+    )
+
+
+def _is_finite(row: torch.Tensor) -> bool:
+    return bool(torch.isfinite(row.amax()))
+
+
+def _why(request: Request, adjusted: torch.Tensor) -> str:
+    if not torch.isneginf(adjusted.amax()):
+        return NOT_FINITE
+    return getattr(request.matcher, "error", "") or NOTHING_ALLOWED
+
+
+def _asks(requests: list[Request], tokens: dict[RequestId, int]) -> Iterator[Ask]:
+    for row, request in enumerate(requests):
+        top = request.sampling.logprobs
+        if top is not None and request.id in tokens:
+            yield Ask(row, request.id, request.known_tokens, tokens[request.id], top)
+
+
+def _scores(plan: StepPlan) -> Iterator[Ask]:
+    """Give one ask per scored row, in the order of the rows."""
+    row = sum(piece.samples for piece in plan.slices)
+    for piece in plan.slices:
+        request, top = piece.request, piece.request.sampling.prompt_logprobs
+        for position in piece.scored:
+            assert top is not None, f"{request.id}: scored unasked"
+            token = request.token_at(position + 1)
+            yield Ask(row, request.id, position + 1, token, top)
+            row += 1
