@@ -205,6 +205,25 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
 FromEngine = Ready | StepReport | Idle | Fault
 
 
+# ── engine → whoever asks, as JSON on its standard output ────────────────────────────────────
+
+
+class Description(msgspec.Struct, frozen=True):
+    """What a model is, and what of this machine no server tells. Nothing is loaded for it."""
+
+    model: ModelConfig
+    cache_bytes: int  # of the last-level cache
+
+
+def description_to_json(description: Description) -> bytes:
+    return msgspec.json.encode(description)
+
+
+def description_from_json(text: bytes) -> Description:
+    """Invariant: gives back what `description_to_json` was given."""
+    return msgspec.json.decode(text, type=Description)
+
+
 # ── framing ───────────────────────────────────────────────────────────────────────────────────
 
 HEADER: Final = struct.Struct(">I")

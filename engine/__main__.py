@@ -8,7 +8,8 @@ import signal
 import socket
 import sys
 
-from core.errors import SettingsError
+from core.errors import ModelError, SettingsError
+from core.wire import Description, description_to_json
 
 
 def main() -> int:
@@ -16,10 +17,13 @@ def main() -> int:
     job = parser.add_mutually_exclusive_group(required=True)
     job.add_argument("--fd", type=int, help="serve on an inherited Unix socket")
     job.add_argument("--calibrate", action="store_true", help="measure this machine's peaks")
+    job.add_argument("--describe", metavar="MODEL", help="print what a model is, as JSON")
     parser.add_argument("--threads", type=int, help="with --calibrate")
     arguments = parser.parse_args()
     if arguments.calibrate:
         return _calibrate(arguments.threads)
+    if arguments.describe:
+        return _describe(arguments.describe)
     return _serve(arguments.fd)
 
 
@@ -42,6 +46,19 @@ def _calibrate(asked: int | None) -> int:
         print(f"floorline: error: {error}", file=sys.stderr)
         return 2
     print(describe(measure(threads), threads))
+    return 0
+
+
+def _describe(model: str) -> int:
+    from engine.calibrate import last_level_cache_bytes
+    from engine.checkpoint.locate import locate
+
+    try:
+        config = locate(model, seed=0).open().config
+    except ModelError as error:
+        print(f"floorline: error: {error}", file=sys.stderr)
+        return 2
+    print(description_to_json(Description(config, last_level_cache_bytes())).decode())
     return 0
 
 

@@ -74,4 +74,5 @@ def _model(served: Served) -> dict[str, Any]:
         "created": served.created,
         "owned_by": "floorline",
         "max_model_len": served.ready.max_model_len,
+        "vocab_size": served.ready.model.vocab_size,
     }

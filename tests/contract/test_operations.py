@@ -23,6 +23,7 @@ def test_the_model_is_listed_and_found_by_its_name(http: httpx.Client) -> None:
         "object": "model",
         "owned_by": "floorline",
         "max_model_len": 512,
+        "vocab_size": 260,
     }
     assert http.get("/v1/models/tinygpt").json()["id"] == "tinygpt"
     assert http.get("/v1/models/other").status_code == 404

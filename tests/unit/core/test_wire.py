@@ -13,6 +13,7 @@ from core.settings import EngineSettings
 from core.wire import (
     HEADER,
     Abort,
+    Description,
     Drain,
     Ended,
     Fault,
@@ -29,6 +30,8 @@ from core.wire import (
     Submit,
     ToEngine,
     TokenLogprobs,
+    description_from_json,
+    description_to_json,
     frame,
     from_engine,
     to_engine,
@@ -135,3 +138,8 @@ def test_what_the_engine_says_arrives_whole(message: FromEngine) -> None:
 def test_a_message_of_the_other_direction_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
         to_engine.decode(frame(Idle(1, 2, (), POOL))[HEADER.size :])
+
+
+def test_a_description_as_json_is_read_back_whole() -> None:
+    description = Description(READY.model, 33_554_432)
+    assert description_from_json(description_to_json(description)) == description
