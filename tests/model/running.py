@@ -12,6 +12,7 @@ from core.model import ModelConfig
 from core.request import BlockId, Request, RequestId, SamplingParams
 from core.settings import SchedulerSettings
 from core.step import Slice, StepPlan
+from core.wire import TokenLogprobs
 from engine.batch import build_batch
 from engine.kvstore import KVStore, allocate_kv
 from engine.model import Decoder
@@ -55,6 +56,8 @@ class Outcome:
     outputs: list[list[int]] = field(default_factory=list)
     preemptions: int = 0
     largest_batch: int = 0
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
 
 
 def generate(
@@ -66,9 +69,6 @@ def generate(
     sampling: Callable[[int], SamplingParams] = lambda index: GREEDY,
 ) -> Outcome:
     """Run all prompts together to `max_tokens` each."""
-    runner = ModelRunner(model.decoder, model.ops, model.kv(num_blocks))
-    pool = BlockPool(num_blocks, BLOCK_SIZE)
-    scheduler = Scheduler(pool, SchedulerSettings(max_num_batched_tokens=budget))
     requests = [
         Request(
             id=RequestId(f"r{index}"),
@@ -78,13 +78,24 @@ def generate(
         )
         for index, prompt in enumerate(prompts)
     ]
+    return run(model, requests, num_blocks, budget)
+
+
+def run(model: Model, requests: list[Request], num_blocks: int = 256, budget: int = 128) -> Outcome:
+    """Run all requests together to their ends."""
+    runner = ModelRunner(model.decoder, model.ops, model.kv(num_blocks))
+    pool = BlockPool(num_blocks, BLOCK_SIZE)
+    scheduler = Scheduler(pool, SchedulerSettings(max_num_batched_tokens=budget))
     for request in requests:
         scheduler.add(request)
     outcome = Outcome()
     while scheduler.has_work:
         plan = scheduler.plan()
-        scheduler.commit(plan, runner.execute(plan))
+        result = runner.execute(plan)
+        scheduler.commit(plan, result)
         outcome.largest_batch = max(outcome.largest_batch, len(plan.slices))
+        outcome.logprobs += result.logprobs
+        outcome.prompt_logprobs += result.prompt_logprobs
     outcome.outputs = [request.output_ids for request in requests]
     outcome.preemptions = sum(request.preemptions for request in requests)
     return outcome
