@@ -102,7 +102,15 @@ def ecdfs(records: Sequence[Record]) -> go.Figure:
         edge = {"shape": "hv", "color": colour, "width": 0}
         quiet = {"showlegend": False, "hoverinfo": "skip", "line": edge}
         _line(figure, f"{metric} upper", values, upper, **quiet)
-        _line(figure, f"{metric} lower", values, lower, fill="tonexty", opacity=0.2, **quiet)
+        _line(
+            figure,
+            f"{metric} lower",
+            values,
+            lower,
+            fill="tonexty",
+            fillcolor=f"{colour}33",
+            **quiet,
+        )
         _line(figure, metric, values, shares, line={"shape": "hv", "color": colour})
     return figure
 
@@ -111,6 +119,7 @@ def bill_bars(summary: dict[str, Any]) -> go.Figure:
     """Draw each way of counting the tokens; bars of one group must be equal."""
     figure = _figure("The bill: tokens, counted by each side", "", "tokens")
     rows = summary["bill"]["tokens"]
+    figure.update_xaxes(categoryorder="array", categoryarray=list(rows))
     for way, colour in zip(("client", "usage", "cost", "metrics"), COLOURS, strict=True):
         counts = {name: ways[way] for name, ways in rows.items() if ways.get(way) is not None}
         if counts:
