@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
-from core.request import FinishReason, RequestId, SamplingParams
+from core.errors import InvalidValue
+from core.request import FinishReason, Grammar, GrammarKind, RequestId, SamplingParams
 from core.settings import SchedulerSettings
 from core.step import StepPlan, StepResult
 from core.wire import (
@@ -22,6 +26,7 @@ from core.wire import (
     Submit,
     ToEngine,
 )
+from engine.grammar_queue import Compile, Compiled, no_grammars
 from engine.loop import CLOSED, EngineLoop
 from engine.runner import Runner
 from kvcache.pool import BlockPool
@@ -53,13 +58,23 @@ def submit(name: str, prompt: int = 3, max_tokens: int = 2) -> Submit:
 class Harness:
     """Feeds the loop a script: `on_message(n, message)` may put more into the inbox."""
 
-    def __init__(self, runner: Runner | None = None, num_blocks: int = 64) -> None:
-        self.inbox: SimpleQueue[ToEngine | None] = SimpleQueue()
+    def __init__(
+        self,
+        runner: Runner | None = None,
+        num_blocks: int = 64,
+        compile_grammar: Compile = no_grammars,
+    ) -> None:
+        self.inbox: SimpleQueue[ToEngine | Compiled | None] = SimpleQueue()
         self.sent: list[FromEngine] = []
         self.react: Callable[[FromEngine], None] = lambda message: None
         scheduler = Scheduler(BlockPool(num_blocks, 4), SchedulerSettings())
         self.loop = EngineLoop(
-            scheduler, runner or ScriptedRunner(), self.inbox, self._publish, TickingClock()
+            scheduler,
+            runner or ScriptedRunner(),
+            self.inbox,
+            self._publish,
+            TickingClock(),
+            compile_grammar,
         )
 
     def _publish(self, message: FromEngine) -> None:
@@ -179,3 +194,107 @@ def test_an_idle_engine_reports_an_empty_pool(requests: int) -> None:
     assert isinstance(idle, Idle)
     assert (idle.pool.referenced_blocks, idle.pool.free_blocks) == (0, 64)
     assert (idle.pool.running, idle.pool.waiting_kv) == (0, 0)
+
+
+# ── grammars ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Compiler:
+    """Compiles nothing until `open` is set; then gives what `rule` gives."""
+
+    def __init__(self, rule: Callable[[Grammar], Any] = lambda grammar: None) -> None:
+        self.rule, self.open = rule, threading.Event()
+
+    def __call__(self, grammar: Grammar) -> Any:
+        assert self.open.wait(20), "never opened"
+        return self.rule(grammar)
+
+
+def refused(grammar: Grammar) -> None:
+    raise InvalidValue(f"no such {grammar.kind}")
+
+
+def broken(grammar: Grammar) -> None:
+    raise ZeroDivisionError("boom")
+
+
+def with_grammar(name: str, max_tokens: int = 2) -> Submit:
+    return replace(submit(name, max_tokens=max_tokens), grammar=Grammar(GrammarKind.REGEX, "a"))
+
+
+def test_a_request_waits_for_its_grammar_and_holds_up_nobody() -> None:
+    compiler = Compiler()
+    harness = Harness(compile_grammar=compiler)
+
+    def feed(message: FromEngine) -> None:
+        if any(event.id == "plain" for event in message.ended):  # type: ignore[union-attr]
+            compiler.open.set()
+
+    harness.react = feed
+    sent = harness.run(with_grammar("g"), submit("plain", max_tokens=4))
+    assert harness.ended() == {"plain": FinishReason.LENGTH, "g": FinishReason.LENGTH}
+    waiting = [m.pool.waiting_grammar for m in sent if isinstance(m, StepReport)]
+    assert waiting == [1, 1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("rule", "said"), [(refused, "no such regex"), (broken, "ZeroDivisionError: boom")]
+)
+def test_a_grammar_that_cannot_be_compiled_ends_its_request_alone(
+    rule: Callable[[Grammar], None], said: str
+) -> None:
+    compiler = Compiler(rule)
+    compiler.open.set()
+    harness = Harness(compile_grammar=compiler)
+    sent = harness.run(with_grammar("g"), submit("plain"))
+    assert harness.ended() == {"plain": FinishReason.LENGTH, "g": FinishReason.FAILED}
+    ends = {event.id: event for message in sent for event in message.ended}  # type: ignore[union-attr]
+    assert ends[RequestId("g")].message == said
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        (Abort(RequestId("g")), FinishReason.ABORTED),
+        (Finish(RequestId("g"), 0, FinishReason.STOP), FinishReason.STOP),
+    ],
+)
+def test_a_request_can_be_ended_while_its_grammar_is_compiled(
+    message: ToEngine, reason: FinishReason
+) -> None:
+    compiler = Compiler()
+    harness = Harness(compile_grammar=compiler)
+    sent = harness.run(with_grammar("g"), message)
+    assert harness.ended() == {"g": reason}
+    assert not [m for m in sent if isinstance(m, StepReport)]
+    compiler.open.set()
+
+
+def test_a_grammar_compiled_for_a_request_that_is_gone_is_dropped() -> None:
+    compiler = Compiler()
+    harness = Harness(compile_grammar=compiler)
+
+    def feed(message: FromEngine) -> None:
+        if any(event.id == "g" for event in message.ended):  # type: ignore[union-attr]
+            compiler.open.set()
+
+    harness.react = feed
+    harness.run(with_grammar("g"), Abort(RequestId("g")), with_grammar("next"))
+    assert harness.ended() == {"g": FinishReason.ABORTED, "next": FinishReason.LENGTH}
+
+
+def test_an_output_with_a_grammar_ends_where_its_matcher_says_so() -> None:
+    class Ends:
+        end_token_ids = frozenset({7})
+
+    compiler = Compiler(lambda grammar: Ends())
+    compiler.open.set()
+    harness = Harness(ScriptedRunner(rule=lambda request: 7), compile_grammar=compiler)
+    harness.run(with_grammar("g", max_tokens=9), submit("plain", max_tokens=9))
+    assert harness.ended() == {"g": FinishReason.STOP, "plain": FinishReason.LENGTH}
+
+
+def test_an_engine_without_grammars_refuses_them() -> None:
+    harness = Harness()
+    harness.run(with_grammar("g"))
+    assert harness.ended() == {"g": FinishReason.FAILED}
