@@ -45,6 +45,8 @@ def name_of(legend: str, labels: Labels) -> str:
 
 def draw(panel: dict[str, Any], series: list[Series], window: Window, height: int) -> str:
     """Give a panel's inside as HTML, `height` pixels high, its time axis `window` long."""
+    if all(math.isnan(value) for one in series for _, value in one.points):
+        return '<div class="number">No data</div>'
     if panel["type"] == "stat":
         return _number(panel, series, height)
     if panel["type"] == "heatmap":
