@@ -83,7 +83,7 @@ class Search:
 
 
 def search(first: float, measure: Measure) -> Search:
-    """Find the highest rate at which every objective is met.
+    """Find the highest rate at which every objective is met; end where the client is the limit.
 
     Raises:
         SettingsError: an objective could not be judged: too few samples, or a metric that the
@@ -91,7 +91,10 @@ def search(first: float, measure: Measure) -> Search:
     """
     state = Search()
     while not state.over and len(state.points) < MAX_PROBES:
-        point = measure(state.next_rate(first))
+        rate = state.next_rate(first)
+        point = measure(rate)
+        if not (point.summary["valid"] or point.interrupted):
+            point = measure(rate)  # one busy moment of this machine must not end the search
         unknown = [verdict["slo"] for verdict in point.summary["slos"] if verdict["met"] is None]
         if unknown and not point.interrupted:
             raise SettingsError(f"cannot judge {', '.join(unknown)}: n/a against this server")

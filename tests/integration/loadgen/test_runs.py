@@ -178,7 +178,9 @@ def test_search_finds_where_an_objective_breaks(serve, tmp_path: Path) -> None:
     server = serve(first_s=0.0, gap_s=0.005)
     capped = ("--max-inflight", "1", "--output", "=20", "--requests", "30")
     flags = ("--rate", "4", *capped, "--slo", "ttft.p90=300ms", "--quiet", "--out", str(tmp_path))
-    assert main(["search", server, *flags]) == 0
+    if (code := main(["search", server, *flags])) == 3:
+        pytest.skip("this machine is too busy to drive the load")
+    assert code == 0
     found = json.loads((tmp_path / "sweep.json").read_text())
     assert 2 < found["passing"] < found["failing"] < 30, "one at a time, 0.1 s each"
     assert found["broken"] == ["ttft.p90=300ms"]

@@ -40,6 +40,17 @@ def test_search_stops_when_the_client_is_the_limit() -> None:
     assert [point.rate for point in found.points] == [1, 2, 4]
 
 
+def test_one_busy_moment_of_the_client_does_not_end_a_search() -> None:
+    moments = iter([False, True])
+
+    def measure(rate: float) -> Measured:
+        return measured(rate, rate <= 3, valid=next(moments, True))
+
+    found = search(1.0, measure)
+    assert found.points[0].summary["valid"] is True
+    assert found.passing == pytest.approx(3, rel=0.05)
+
+
 def test_errors_above_their_bound_fail_a_rate_too() -> None:
     found = search(1.0, lambda rate: measured(rate, True, exit_code=4 if rate > 2 else 0))
     assert found.passing == 2.0
