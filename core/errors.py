@@ -7,6 +7,7 @@ FloorlineError
 │   ├── InvalidJson            not JSON, or not an object
 │   ├── UnsupportedMediaType   a body that is not application/json
 │   ├── BodyTooLarge           more bytes than the limit
+│   ├── BodyTooSlow            its bytes did not come in time
 │   ├── MissingParameter       a required field is absent
 │   ├── InvalidType            a value of another type
 │   ├── InvalidValue           a value outside its range
@@ -54,6 +55,9 @@ class UnsupportedMediaType(RequestError): ...
 
 
 class BodyTooLarge(RequestError): ...
+
+
+class BodyTooSlow(RequestError): ...
 
 
 class MissingParameter(RequestError): ...

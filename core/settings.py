@@ -89,6 +89,28 @@ class HttpSettings:
     max_queue: int = setting(
         1024, "live requests beyond which new ones are refused with 429", "requests", "N"
     )
+    max_json_depth: int = setting(64, "deepest nesting of a body", "levels", "N")
+    max_prompts: int = setting(128, "prompts in one request", "prompts", "N")
+    max_n: int = setting(128, "choices per prompt", "choices", "N")
+    max_generations: int = setting(256, "prompts times n of one request", "requests", "N")
+    max_request_tokens: int = setting(
+        2**20, "generations times max_tokens of one request", "tokens", "N"
+    )
+    max_request_logprobs: int = setting(
+        2**21, "logprobs that one request may ask for, over all its tokens", "values", "N"
+    )
+    max_logprobs: int = setting(20, "likeliest tokens told beside each token", "tokens", "N")
+    max_stop: int = setting(4, "stop strings of one request", "strings", "N")
+    header_timeout: float = setting(
+        10.0, "time in which a request's head must come", "seconds", "S"
+    )
+    body_timeout: float = setting(30.0, "time in which a request's body must come", "seconds", "S")
+    template_timeout: float = setting(
+        2.0, "time in which a chat template must render", "seconds", "S"
+    )
+    cors_origins: str | None = setting(
+        None, "origins whose pages may call, by commas, or *; default: none", metavar="ORIGINS"
+    )
     drain_timeout: float = setting(
         30.0, "time that live requests get after SIGTERM", "seconds", "S"
     )

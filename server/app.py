@@ -9,11 +9,13 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from core.errors import FloorlineError
+from server.body_reader import BodyReader
 from server.edge import Edge, error_response, json_response
 from server.errors import METHOD_NOT_ALLOWED, NOT_FOUND, Row, envelope
 from server.inference import Inference
 from server.operations import Operations
 from server.service import Service
+from server.validation import Validator
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -21,7 +23,9 @@ Handler = Callable[[Request], Awaitable[Response]]
 def create_app(service: Service, version: str) -> FastAPI:
     """Build the app over a service, whose supervisor somebody else runs."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    _add_routes(app, Inference(service), Operations(service, version))
+    http = service.settings.http
+    inference = Inference(service, BodyReader(http), Validator(http))
+    _add_routes(app, inference, Operations(service, version))
     app.add_exception_handler(FloorlineError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
 
@@ -29,7 +33,7 @@ def create_app(service: Service, version: str) -> FastAPI:
         if service.telemetry is not None:
             service.telemetry.on_http_response(route, status)
 
-    app.add_middleware(Edge, api_key=service.settings.http.api_key, on_response=on_response)
+    app.add_middleware(Edge, api_key=http.api_key, on_response=on_response)
     return app
 
 

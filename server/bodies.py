@@ -2,70 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from server.generation import Choice, Delta, Generation
+from server.choice import Choice, Delta
+from server.generation import Generation
+from server.logprobs import LogprobWriter
+from server.tool_parser import CallDelta
 
 
 class Shape(Protocol):
     """Where the two routes' bodies differ."""
 
-    id_prefix: str
-    object: str
-    chunk_object: str
+    id_prefix: ClassVar[str]
+    object: ClassVar[str]
+    chunk_object: ClassVar[str]
 
     def choice(self, choice: Choice) -> dict[str, Any]:
         """Write a finished choice."""
 
     def chunk_choices(self, delta: Delta, first: bool) -> list[dict[str, Any]]:
-        """Write a delta as the choices of one chunk each; `first` of its choice."""
+        """Write a delta as the choices of one chunk each; `first` of its choice.
+
+        The delta's tokens belong to the last of them.
+        """
 
 
+@dataclass(frozen=True, slots=True)
 class CompletionShape:
-    id_prefix = "cmpl-"
-    object = "text_completion"
-    chunk_object = "text_completion"
-
-    def choice(self, choice: Choice) -> dict[str, Any]:
-        return self._choice(choice.index, choice.text, choice.finish_reason)
-
-    def chunk_choices(self, delta: Delta, first: bool) -> list[dict[str, Any]]:
-        return [self._choice(delta.index, delta.text, delta.finish_reason)]
-
-    @staticmethod
-    def _choice(index: int, text: str, finish_reason: str | None) -> dict[str, Any]:
-        return {"index": index, "text": text, "logprobs": None, "finish_reason": finish_reason}
-
-
-class ChatShape:
-    id_prefix = "chatcmpl-"
-    object = "chat.completion"
-    chunk_object = "chat.completion.chunk"
+    logprobs: LogprobWriter | None = None
+    id_prefix: ClassVar[str] = "cmpl-"
+    object: ClassVar[str] = "text_completion"
+    chunk_object: ClassVar[str] = "text_completion"
 
     def choice(self, choice: Choice) -> dict[str, Any]:
         return {
             "index": choice.index,
-            "message": {"role": "assistant", "content": choice.text, "refusal": None},
-            "logprobs": None,
+            "text": choice.content,
+            "logprobs": self.logprobs and self.logprobs.completion(choice.scored),
             "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
         }
 
     def chunk_choices(self, delta: Delta, first: bool) -> list[dict[str, Any]]:
-        chunks = []
-        if first:
-            chunks.append(self._chunk(delta.index, {"role": "assistant", "content": ""}, None))
-        change = {} if delta.finish_reason else {"content": delta.text}
-        return [*chunks, self._chunk(delta.index, change, delta.finish_reason)]
+        written = {
+            "index": delta.index,
+            "text": delta.text,
+            "logprobs": self.logprobs and self.logprobs.completion(delta.scored),
+            "finish_reason": delta.finish_reason,
+        }
+        if delta.finish_reason:
+            written["stop_reason"] = delta.stop_reason
+        return [written]
 
-    @staticmethod
-    def _chunk(index: int, change: dict[str, Any], finish_reason: str | None) -> dict[str, Any]:
-        return {"index": index, "delta": change, "logprobs": None, "finish_reason": finish_reason}
+
+@dataclass(frozen=True, slots=True)
+class ChatShape:
+    logprobs: LogprobWriter | None = None
+    id_prefix: ClassVar[str] = "chatcmpl-"
+    object: ClassVar[str] = "chat.completion"
+    chunk_object: ClassVar[str] = "chat.completion.chunk"
+
+    def choice(self, choice: Choice) -> dict[str, Any]:
+        return {
+            "index": choice.index,
+            "message": _message(choice),
+            "logprobs": self.logprobs and self.logprobs.chat(choice.scored),
+            "finish_reason": choice.finish_reason,
+            "stop_reason": choice.stop_reason,
+        }
+
+    def chunk_choices(self, delta: Delta, first: bool) -> list[dict[str, Any]]:
+        changes: list[dict[str, Any]] = [{"role": "assistant", "content": ""}] if first else []
+        if delta.text:
+            changes.append({"content": delta.text})
+        changes += [{"tool_calls": [_call_change(call)]} for call in delta.calls]
+        if delta.finish_reason:
+            changes.append({})
+        written: list[dict[str, Any]] = [
+            {"index": delta.index, "delta": change, "logprobs": None, "finish_reason": None}
+            for change in changes
+        ]
+        if delta.finish_reason:
+            written[-1] |= {"finish_reason": delta.finish_reason, "stop_reason": delta.stop_reason}
+        if self.logprobs is not None and delta.scored:
+            written[-1]["logprobs"] = self.logprobs.chat(delta.scored)
+        return written
 
 
-COMPLETION = CompletionShape()
-CHAT = ChatShape()
+def _message(choice: Choice) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": choice.content, "refusal": None}
+    if choice.calls:
+        message["content"] = choice.content or None
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in choice.calls
+        ]
+    return message
+
+
+def _call_change(call: CallDelta) -> dict[str, Any]:
+    """Write more of a call; what begins it names it."""
+    if call.name is None:
+        return {"index": call.index, "function": {"arguments": call.arguments}}
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"index": call.index, "id": call.id, "type": "function", "function": function}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +121,7 @@ class Head:
     id: str
     created: int
     model: str
+    fingerprint: str
 
     def body(self, object: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {
@@ -82,6 +129,7 @@ class Head:
             "object": object,
             "created": self.created,
             "model": self.model,
+            "system_fingerprint": self.fingerprint,
             "choices": choices,
         }
 
@@ -101,16 +149,10 @@ def answer(
     head: Head,
     generation: Generation,
     cost: Mapping[str, Any] | None,
-    with_ids: bool,
+    extras: Callable[[Choice], Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """Write a whole answer; `with_ids` adds the token ids of prompt and output."""
-    choices = []
-    for choice in generation.choices:
-        written = shape.choice(choice)
-        if with_ids:
-            written["prompt_token_ids"] = choice.submit.prompt_ids
-            written["token_ids"] = choice.token_ids
-        choices.append(written)
+    """Write a whole answer; `extras` adds to each choice what was asked for beyond OpenAI's."""
+    choices = [{**shape.choice(choice), **extras(choice)} for choice in generation.choices]
     body = head.body(shape.object, choices)
     body["usage"] = usage(generation, generation.completion_tokens)
     return body if cost is None else {**body, "cost": cost}

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 class StopMatcher:
     """Cuts a text at the first stop string to be completed (of two that end together, the longer).
 
+    `keep_stop` sends the stop string itself too.
+
     Invariant: what is withheld is the longest suffix that is a proper prefix of some stop string.
     """
 
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = tuple(stops)
+    def __init__(self, stops: Sequence[str], keep_stop: bool = False) -> None:
+        self._stops, self._keep_stop = tuple(stops), keep_stop
         self._held = ""
         self.found: str | None = None
 
@@ -28,9 +30,9 @@ class StopMatcher:
         text = self._held + text
         hits = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
         if hits:
-            _, at, self.found = min(hits)
+            end, at, self.found = min(hits)
             self._held = ""
-            return text[:at]
+            return text[: end if self._keep_stop else at]
         keep = max((self._overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
@@ -48,20 +50,36 @@ class StopMatcher:
 
 
 class Detokenizer:
-    """One request's bytes on their way to text. Bytes that are no UTF-8 become U+FFFD."""
+    """One request's bytes on their way to text. Bytes that are no UTF-8 become U+FFFD.
 
-    def __init__(self, token_bytes: Sequence[bytes], stops: Sequence[str] = ()) -> None:
-        self._token_bytes = token_bytes
+    The text of the first `min_tokens` tokens is in no stop string.
+    """
+
+    def __init__(
+        self,
+        token_bytes: Sequence[bytes],
+        stops: Sequence[str] = (),
+        keep_stop: bool = False,
+        min_tokens: int = 0,
+    ) -> None:
+        self._token_bytes, self._unstoppable = token_bytes, min_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._matcher = StopMatcher(stops)
+        self._matcher = StopMatcher(stops, keep_stop)
+        self.characters = 0  # decoded so far, sent or withheld
 
     @property
-    def stopped(self) -> bool:
-        return self._matcher.found is not None
+    def stop(self) -> str | None:
+        """The stop string that ended the text."""
+        return self._matcher.found
 
     def push(self, token: int) -> str:
         """Take a token; return the text that is now whole and safe to send."""
-        return self._matcher.push(self._decoder.decode(self._token_bytes[token]))
+        text = self._decoder.decode(self._token_bytes[token])
+        self.characters += len(text)
+        if self._unstoppable:
+            self._unstoppable -= 1
+            return text
+        return self._matcher.push(text)
 
     def close(self) -> str:
         """End the text: an unfinished character becomes one U+FFFD, withheld text comes out."""

@@ -16,7 +16,7 @@ from fastapi.responses import Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from core.errors import BodyTooLarge, FloorlineError, InvalidApiKey, UnsupportedMediaType
+from core.errors import FloorlineError, InvalidApiKey
 from server.errors import INTERNAL, TABLE, body_of, encode, envelope, headers_of
 
 log = logging.getLogger("floorline.server")
@@ -82,30 +82,3 @@ class Edge:
 
 def _request_id(given: str | None) -> str:
     return given if given and _SAFE_ID.fullmatch(given) else uuid.uuid4().hex
-
-
-async def read_body(scope: Scope, receive: Receive, limit_bytes: int) -> bytes:
-    """Read a JSON body.
-
-    Raises:
-        UnsupportedMediaType: its content type is another's.
-        BodyTooLarge: more bytes than `limit_bytes`, as announced or as they came.
-    """
-    headers = Headers(scope=scope)
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise UnsupportedMediaType("the content type must be application/json")
-    too_large = BodyTooLarge(f"the body is larger than {limit_bytes} bytes")
-    announced = headers.get("content-length", "")
-    if announced.isdigit() and int(announced) > limit_bytes:
-        raise too_large
-    pieces: list[bytes] = []
-    size, more = 0, True
-    while more:
-        message = await receive()
-        pieces.append(message.get("body", b""))
-        size += len(pieces[-1])
-        if size > limit_bytes:
-            raise too_large
-        more = message.get("more_body", False)
-    return b"".join(pieces)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
@@ -31,6 +32,7 @@ from core.wire import (
     StepReport,
     Submit,
     ToEngine,
+    TokenLogprobs,
     frame,
     from_engine,
 )
@@ -38,6 +40,8 @@ from core.wire import (
 log = logging.getLogger("floorline.server")
 
 RETRY_AFTER_S: Final = 2.0  # about what a small engine needs to come back
+
+OnToken = Callable[[int, TokenLogprobs | None], None]
 
 
 class Observer(Protocol):
@@ -56,10 +60,11 @@ class RequestStream:
     taken is buffered, and bounded by the request's own length.
     """
 
-    def __init__(self, on_token: Callable[[int], None], on_wake: Callable[[], None]) -> None:
+    def __init__(self, on_token: OnToken, on_wake: Callable[[], None]) -> None:
         self._on_token, self._on_wake = on_token, on_wake
         self._started = False
         self.cached_tokens = 0  # of the prompt, when it was first admitted
+        self.prompt_logprobs: dict[int, TokenLogprobs] = {}  # by position, where asked for
         self.reason: FinishReason | None = None
         self.error: ServiceError | None = None
 
@@ -71,8 +76,8 @@ class RequestStream:
         if not self._started:
             self._started, self.cached_tokens = True, cached_tokens
 
-    def push(self, token: int) -> None:
-        self._on_token(token)
+    def push(self, token: int, logprobs: TokenLogprobs | None = None) -> None:
+        self._on_token(token, logprobs)
         self._on_wake()
 
     def finish(self, ended: Ended) -> None:
@@ -143,7 +148,7 @@ class EngineClient:
             self.close()
 
     def submit(
-        self, request: Submit, on_token: Callable[[int], None], on_wake: Callable[[], None]
+        self, request: Submit, on_token: OnToken, on_wake: Callable[[], None]
     ) -> RequestStream:
         """Send a request.
 
@@ -192,9 +197,15 @@ class EngineClient:
         for record in report.slices:
             if (stream := self._streams.get(record.id)) is not None:
                 stream.start(record.cached)
+        for scored in report.prompt_logprobs:
+            if (stream := self._streams.get(scored.id)) is not None:
+                stream.prompt_logprobs[scored.position] = scored
+        logprobs: defaultdict[RequestId, deque[TokenLogprobs]] = defaultdict(deque)
+        for scored in report.logprobs:
+            logprobs[scored.id].append(scored)
         for id, token in report.tokens:
             if (stream := self._streams.get(id)) is not None:
-                stream.push(token)
+                stream.push(token, logprobs[id].popleft() if id in logprobs else None)
 
     def _deliver_ends(self, ends: Iterable[Ended]) -> None:
         for ended in ends:

@@ -1,112 +1,125 @@
-"""Strict reading of one decoded JSON object. It knows types and ranges, not what a field means."""
+"""Fields of a JSON object as a table, and strict reading by it. It knows no route.
+
+The table is the one source: validation, `/openapi.json` and the tables of docs/api.md come from it.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
 
 import msgspec
 
-from core.errors import InvalidJson, InvalidType, InvalidValue, MissingParameter
+from core.errors import InvalidJson, MissingParameter, UnsupportedParameter
+from server.kinds import Kind, Schema, typed
 
 
-def decode_object(body: bytes) -> dict[str, Any]:
+class Support(Enum):
+    BUILT = "supported"
+    REFUSED = "refused"  # known, not built, and would change the output
+    IGNORED = "ignored"  # changes no output here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field. Absent and null mean `default`; a refused field's `neutral` values pass."""
+
+    name: str
+    kind: Kind
+    note: str
+    default: Any = None
+    required: bool = False
+    support: Support = Support.BUILT
+    neutral: tuple[Any, ...] = ()
+
+
+Table = Mapping[str, Field]
+
+
+def table_of(fields: Iterable[Field]) -> Table:
+    return {field.name: field for field in fields}
+
+
+def read_fields(table: Table, raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Read what the table knows, in its order; other keys are ignored.
+
+    Raises:
+        MissingParameter: a required field is absent or null.
+        InvalidType, InvalidValue: what its kind says of a value, refused fields' too.
+        UnsupportedParameter: a value asks for what is not built.
+    """
+    values: dict[str, Any] = {}
+    for field in table.values():
+        path, given = f"{prefix}{field.name}", raw.get(field.name)
+        if given is None and field.required:
+            raise MissingParameter(f"{path} is required", path)
+        if field.support is Support.BUILT:
+            values[field.name] = field.default if given is None else field.kind.read(given, path)
+        elif field.support is Support.REFUSED and given is not None:
+            field.kind.read(given, path)
+            if given not in field.neutral:
+                raise UnsupportedParameter(f"{path} is not supported", path)
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """An object with fields of its own; it reads as a dict with every built field."""
+
+    table: Table
+
+    def read(self, value: Any, path: str) -> dict[str, Any]:
+        return read_fields(self.table, typed(value, dict, "an object", path), f"{path}.")
+
+    def schema(self) -> Schema:
+        return object_schema(self.table)
+
+
+def object_schema(table: Table) -> Schema:
+    """Describe a request's body; a refused field takes its neutral values only."""
+    properties: dict[str, Schema] = {}
+    for field in table.values():
+        described = field.kind.schema() if field.support is not Support.IGNORED else {}
+        if field.support is Support.REFUSED:
+            described = {"enum": [*field.neutral, None]}
+        elif described and not field.required:
+            described = {"anyOf": [described, {"type": "null"}]}
+        if field.default is not None and field.support is Support.BUILT:
+            described["default"] = field.default
+        properties[field.name] = {**described, "description": field.note}
+    required = [field.name for field in table.values() if field.required]
+    described = {"type": "object", "properties": properties}
+    return {**described, "required": required} if required else described
+
+
+_CONTAINERS: Final = (dict, list)
+
+
+def decode_object(body: bytes, max_depth: int) -> dict[str, Any]:
     """Decode a JSON object; NaN, Infinity, bad UTF-8 and lone surrogates are not JSON.
 
     Raises:
-        InvalidJson: the text is no JSON, or its value is no object.
+        InvalidJson: the text is no JSON, its value is no object, or it is nested too deeply.
     """
+    too_deep = InvalidJson(f"the body is nested more than {max_depth} levels deep")
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidJson(f"the body is not valid JSON: {error}") from None
     except RecursionError:
-        raise InvalidJson("the body is nested too deeply") from None
+        raise too_deep from None
     if not isinstance(value, dict):
         raise InvalidJson("the body must be a JSON object")
-    return value
+    level: list[Any] = [value]
+    for _ in range(max_depth):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return value
+    raise too_deep
 
 
-def as_integer(value: Any) -> int | None:
-    """Read a JSON number without fraction; None where it is anything else (a bool too)."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-class Fields:
-    """One object of the request; every reader returns the default for an absent or null field.
-
-    Raises:
-        InvalidType: (every reader) the value has another type; strings are never coerced.
-        InvalidValue: the value is out of the range that the message states.
-    """
-
-    def __init__(self, raw: Mapping[str, Any], prefix: str = "") -> None:
-        self._raw, self._prefix = raw, prefix
-
-    def path(self, name: str) -> str:
-        return f"{self._prefix}{name}"
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._raw
-
-    def get(self, name: str) -> Any:
-        return self._raw.get(name)
-
-    def required(self, name: str) -> Any:
-        """Return a field that must be there and not be null.
-
-        Raises:
-            MissingParameter: it is absent or null.
-        """
-        value = self._raw.get(name)
-        if value is None:
-            raise MissingParameter(f"{self.path(name)} is required", self.path(name))
-        return value
-
-    def boolean(self, name: str, default: bool = False) -> bool:
-        value = self._typed(name, bool, "a boolean")
-        return default if value is None else bool(value)
-
-    def string(self, name: str) -> str | None:
-        value = self._typed(name, str, "a string")
-        return None if value is None else str(value)
-
-    def object(self, name: str) -> Fields:
-        return Fields(self._typed(name, dict, "an object") or {}, f"{self.path(name)}.")
-
-    def integer(self, name: str, low: int | None = None, high: int | None = None) -> int | None:
-        value = self._raw.get(name)
-        if value is None:
-            return None
-        number = as_integer(value)
-        if number is None:
-            raise InvalidType(f"{self.path(name)} must be an integer", self.path(name))
-        self._check(name, number, low, high)
-        return number
-
-    def number(self, name: str, default: float, low: float, high: float) -> float:
-        value = self._raw.get(name)
-        if value is None:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise InvalidType(f"{self.path(name)} must be a number", self.path(name))
-        self._check(name, value, low, high)
-        return float(value)
-
-    def _typed(self, name: str, kind: type, words: str) -> Any:
-        value = self._raw.get(name)
-        if value is not None and not isinstance(value, kind):
-            raise InvalidType(f"{self.path(name)} must be {words}", self.path(name))
-        return value
-
-    def _check(self, name: str, value: float, low: float | None, high: float | None) -> None:
-        below = low is not None and not value >= low
-        above = high is not None and not value <= high
-        if below or above or (isinstance(value, float) and not math.isfinite(value)):
-            bounds = [f"at least {low}" if low is not None else ""]
-            bounds += [f"at most {high}" if high is not None else ""]
-            message = f"{self.path(name)} must be {' and '.join(filter(None, bounds))}"
-            raise InvalidValue(message, self.path(name))
+def _inside(container: Any) -> Iterable[Any]:
+    items = container.values() if isinstance(container, dict) else container
+    return (item for item in items if isinstance(item, _CONTAINERS))

@@ -6,106 +6,32 @@ It knows no JSON and no HTTP; `server/bodies.py` shapes what comes out.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from core.request import FinishReason, RequestId
 from core.wire import Submit
-from server.detokenizer import Detokenizer
-from server.engine_client import EngineClient, RequestStream
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """New text of one choice, with the tokens that were read since its last delta.
-
-    `finish_reason` is set on the choice's last delta, whose text is empty.
-    """
-
-    index: int
-    text: str
-    token_ids: tuple[int, ...]
-    finish_reason: str | None = None
-
-
-class Choice:
-    """One generation, and the text that it has so far.
-
-    Invariant: `text` is the join of its deltas' texts, whenever they were taken.
-    """
-
-    def __init__(
-        self, index: int, submit: Submit, detokenizer: Detokenizer, on_stop: Callable[[int], None]
-    ) -> None:
-        self.index, self.submit = index, submit
-        self.token_ids: list[int] = []
-        self.stream: RequestStream | None = None
-        self._detokenizer, self._on_stop = detokenizer, on_stop
-        self._pieces: list[str] = []
-        self._taken_pieces = self._taken_tokens = 0
-        self.closed = False  # its last delta was taken
-
-    @property
-    def text(self) -> str:
-        return "".join(self._pieces)
-
-    @property
-    def finish_reason(self) -> str | None:
-        """None while it runs; in OpenAI's words afterwards."""
-        if self.stream is None or self.stream.reason is None:
-            return None
-        return FinishReason.STOP if self._detokenizer.stopped else self.stream.reason
-
-    def read(self, token: int) -> None:
-        """Take a token; those past a stop string, or past max_tokens, are not the caller's."""
-        if self._detokenizer.stopped or len(self.token_ids) >= self.submit.max_tokens:
-            return
-        self.token_ids.append(token)
-        self._pieces.append(self._detokenizer.push(token))
-        if self._detokenizer.stopped:
-            self._on_stop(len(self.token_ids))
-
-    def take(self) -> Iterator[Delta]:
-        """Return what came since the last call: text, then the end.
-
-        Raises:
-            ServiceError: the generation failed, or its engine did.
-        """
-        assert self.stream is not None
-        if self.closed:
-            return
-        if self.stream.error is not None:
-            raise self.stream.error
-        if self.stream.ended:
-            self.closed = True
-            self._pieces.append(self._detokenizer.close())
-        text = "".join(self._pieces[self._taken_pieces :])
-        self._taken_pieces = len(self._pieces)
-        if text:
-            yield Delta(self.index, text, self._take_tokens())
-        if self.closed:
-            yield Delta(self.index, "", self._take_tokens(), self.finish_reason)
-
-    def _take_tokens(self) -> tuple[int, ...]:
-        tokens = tuple(self.token_ids[self._taken_tokens :])
-        self._taken_tokens = len(self.token_ids)
-        return tokens
+from server.choice import Choice, ChoicePlan, Delta
+from server.engine_client import EngineClient
 
 
 class Generation:
-    """All choices of one HTTP request, submitted together and given up together."""
+    """All choices of one HTTP request, submitted together and given up together.
+
+    `per_prompt` choices in a row share a prompt, which usage counts once.
+    """
 
     def __init__(
         self,
         client: EngineClient,
         submits: Sequence[Submit],
-        detokenizer: Callable[[], Detokenizer],
+        plan: Callable[[int], ChoicePlan],
         on_stop: Callable[[RequestId, int, FinishReason], None],
+        per_prompt: int = 1,
     ) -> None:
-        self._client, self._on_stop = client, on_stop
+        self._client, self._on_stop, self._per_prompt = client, on_stop, per_prompt
         self._wake = asyncio.Event()
         self.choices = [
-            Choice(index, submit, detokenizer(), self._stopper(submit.id))
+            Choice(index, submit, plan(index), self._stopper(submit.id))
             for index, submit in enumerate(submits)
         ]
         for choice in self.choices:
@@ -117,7 +43,7 @@ class Generation:
 
     @property
     def prompt_tokens(self) -> int:
-        return sum(len(choice.submit.prompt_ids) for choice in self.choices)
+        return sum(len(choice.submit.prompt_ids) for choice in self._firsts)
 
     @property
     def completion_tokens(self) -> int:
@@ -125,7 +51,11 @@ class Generation:
 
     @property
     def cached_tokens(self) -> int:
-        return sum(choice.stream.cached_tokens for choice in self.choices if choice.stream)
+        return sum(choice.stream.cached_tokens for choice in self._firsts if choice.stream)
+
+    @property
+    def _firsts(self) -> list[Choice]:
+        return self.choices[:: self._per_prompt]
 
     async def deltas(self) -> AsyncIterator[Delta]:
         """Yield text as it comes, until every choice has ended.

@@ -4,60 +4,61 @@ from __future__ import annotations
 
 import time
 from functools import partial
+from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from core.errors import ServiceError
-from core.settings import parse_bytes
-from server.bodies import CHAT, COMPLETION, Head, Shape, answer
-from server.edge import error_response, json_response, read_body
+from server.bodies import Head, Shape, answer
+from server.body_reader import BodyReader
+from server.choice import Choice
+from server.edge import error_response, json_response
 from server.generation import Generation
-from server.prompts import encode_chat, encode_prompts, room_for
-from server.service import Prompted, Service
+from server.grammars import check as check_grammar
+from server.logprobs import LogprobWriter
+from server.price import check_price
+from server.prompts import Prompted, PromptEncoder, check_token_fields
+from server.service import Served, Service
 from server.streaming import ChunkWriter, EventStream, while_connected
-from server.validation import GenerationCall, chat_call, completion_call
+from server.validation import GenerationCall, Validator
 
 
 class Inference:
     """Both routes over one service."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._max_body_bytes = parse_bytes(service.settings.http.max_body, "--max-body")
+    def __init__(self, service: Service, bodies: BodyReader, validator: Validator) -> None:
+        self._service, self._bodies, self._validator = service, bodies, validator
+        self._encoder = PromptEncoder(service.settings.http.template_timeout)
 
     async def completions(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
-        call = completion_call(await self._body(request))
-        served = self._service.check_model(call.model)
+        call = self._validator.completion(await self._bodies.read(request))
+        served = await self._check(call)
         limit = served.ready.max_model_len
-        prompts = [
-            Prompted(ids, room_for(len(ids), call.max_tokens, limit, "prompt", call.clamp))
-            for ids in await encode_prompts(call, served.tokenizer)
-        ]
-        return await self._respond(request, COMPLETION, call, prompts, received_ns)
+        prompts = await self._encoder.prompts(call, served.tokenizer, limit)
+        return await self._respond(request, call, prompts, received_ns)
 
     async def chat(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
-        call = chat_call(await self._body(request))
-        served = self._service.check_model(call.model)
-        ids = await encode_chat(call, served.tokenizer)
-        limit = served.ready.max_model_len
-        room = room_for(len(ids), call.max_tokens, limit, "messages", clamp=False)
-        return await self._respond(request, CHAT, call, [Prompted(ids, room)], received_ns)
+        call = self._validator.chat(await self._bodies.read(request))
+        served = await self._check(call)
+        prompt = await self._encoder.chat(call, served.tokenizer, served.ready.max_model_len)
+        return await self._respond(request, call, [prompt], received_ns)
 
-    async def _body(self, request: Request) -> bytes:
-        return await read_body(request.scope, request.receive, self._max_body_bytes)
+    async def _check(self, call: GenerationCall) -> Served:
+        """Check what the model and the grammar library have a say in."""
+        served = self._service.check_model(call.model)
+        check_token_fields(call, len(served.tokenizer.token_bytes))
+        if call.grammar is not None:
+            await check_grammar(call.grammar, call.grammar_param)
+        return served
 
     async def _respond(
-        self,
-        request: Request,
-        shape: Shape,
-        call: GenerationCall,
-        prompts: list[Prompted],
-        received_ns: int,
+        self, request: Request, call: GenerationCall, prompts: list[Prompted], received_ns: int
     ) -> Response:
-        head, generation = self._service.open(shape, call, prompts, received_ns)
+        check_price(call, prompts, self._service.settings.http)
+        head, shape, generation = self._service.open(call, prompts, received_ns)
         if call.stream:
             cost = partial(self._service.cost, generation)
             writer = ChunkWriter(shape, head, generation, call, cost)
@@ -77,8 +78,21 @@ class Inference:
         except ServiceError as error:
             return error_response(error)
         cost = self._service.cost(generation)
-        body = answer(shape, head, generation, cost, call.return_token_ids)
+        body = answer(shape, head, generation, cost, partial(self._extras, call))
         return json_response(body, headers={"server-timing": self._timing(generation)})
+
+    def _extras(self, call: GenerationCall, choice: Choice) -> dict[str, Any]:
+        """Write what a choice has beyond OpenAI's fields, where it was asked for."""
+        extras: dict[str, Any] = {}
+        prompt_ids = choice.submit.prompt_ids
+        if call.return_token_ids:
+            extras |= {"prompt_token_ids": prompt_ids, "token_ids": choice.token_ids}
+        if call.prompt_logprobs is not None and choice.stream is not None:
+            shown = self._service.served().tokenizer.shown_bytes
+            writer = LogprobWriter(shown, call.prompt_logprobs, call.tokens_as_ids)
+            known = choice.stream.prompt_logprobs
+            extras["prompt_logprobs"] = writer.prompt(known, len(prompt_ids))
+        return extras
 
     def _timing(self, generation: Generation) -> str:
         timings = self._service.served().telemetry.timings(generation.ids)

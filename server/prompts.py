@@ -3,54 +3,144 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
-from core.errors import ContextLengthExceeded, EmptyPrompt, InvalidTokenId
+from core.errors import ContextLengthExceeded, EmptyPrompt, InvalidTokenId, InvalidValue
+from server.chat_template import TemplateChildren
+from server.conversation import Conversation
+from server.prompt_forms import Prompt
 from server.tokenizer import ModelTokenizer
-from server.validation import ChatCall, CompletionCall, Prompt
+from server.validation import ChatCall, CompletionCall, GenerationCall
 
 _LONG_CHARACTERS: Final = 20_000  # about 20 ms of encoding: more goes to a thread
 
 
-async def encode_prompts(call: CompletionCall, tokenizer: ModelTokenizer) -> list[tuple[int, ...]]:
-    """Encode each prompt of the list.
+@dataclass(frozen=True, slots=True)
+class Prompted:
+    """One prompt to go on from, how many tokens may follow, and its text where it was one."""
+
+    ids: tuple[int, ...]
+    max_tokens: int
+    text: str | None = None
+
+
+class PromptEncoder:
+    """Encodes prompts and conversations; long ones in a thread."""
+
+    def __init__(self, template_timeout_s: float) -> None:
+        self._children = TemplateChildren(template_timeout_s)
+
+    async def prompts(
+        self, call: CompletionCall, tokenizer: ModelTokenizer, limit: int
+    ) -> list[Prompted]:
+        """Encode each prompt of the list.
+
+        Raises:
+            InvalidTokenId, EmptyPrompt, ContextLengthExceeded: one of them is not usable, so none
+                is run.
+        """
+        prompted = []
+        for prompt in call.prompts:
+            whole = await self._encode(prompt, call.add_special_tokens, tokenizer)
+            ids = truncate(whole, call, limit)
+            room = room_for(len(ids), call.max_tokens, limit, "prompt", call.clamp)
+            text = prompt if isinstance(prompt, str) and ids == whole else None
+            prompted.append(Prompted(ids, room, text))
+        return prompted
+
+    async def chat(self, call: ChatCall, tokenizer: ModelTokenizer, limit: int) -> Prompted:
+        """Encode the conversation of a chat.
+
+        Raises:
+            TemplateFailed: the model has no template, or it refused the messages.
+            ContextLengthExceeded: it is too long.
+        """
+        ids = truncate(await self.conversation(call.conversation, tokenizer), call, limit)
+        return Prompted(ids, room_for(len(ids), call.max_tokens, limit, "messages", clamp=False))
+
+    async def conversation(self, talk: Conversation, tokenizer: ModelTokenizer) -> tuple[int, ...]:
+        """Render and encode.
+
+        Raises:
+            TemplateFailed: there is no template, or it refused the messages.
+        """
+        script = tokenizer.script(talk)
+        if talk.template is not None:
+            tokens = tokenizer.template.tokens if tokenizer.template else {}
+            text = await self._children.render(talk.template, tokens, script.variables)
+        else:
+            assert tokenizer.template is not None  # `script` has looked
+            size = sum(len(str(message.get("content"))) for message in talk.messages)
+            if size > _LONG_CHARACTERS:
+                text = await asyncio.to_thread(tokenizer.template.render, script.variables)
+            else:
+                text = tokenizer.template.render(script.variables)
+        if len(text) > _LONG_CHARACTERS:
+            return await asyncio.to_thread(tokenizer.encode_script, text, script.marked, talk)
+        return tokenizer.encode_script(text, script.marked, talk)
+
+    async def text(
+        self, text: str, add_special_tokens: bool, tokenizer: ModelTokenizer
+    ) -> tuple[int, ...]:
+        if len(text) > _LONG_CHARACTERS:
+            return await asyncio.to_thread(tokenizer.encode, text, add_special_tokens)
+        return tokenizer.encode(text, add_special_tokens)
+
+    async def _encode(
+        self, prompt: Prompt, add_special_tokens: bool, tokenizer: ModelTokenizer
+    ) -> tuple[int, ...]:
+        if not isinstance(prompt, str):
+            check_vocabulary(prompt, len(tokenizer.token_bytes), "prompt")
+            return prompt
+        ids = await self.text(prompt, add_special_tokens, tokenizer)
+        if not ids:
+            raise EmptyPrompt("the prompt has no tokens", "prompt")
+        return ids
+
+
+def check_vocabulary(ids: Iterable[int], vocab_size: int, param: str) -> None:
+    """Check that the model has each of the tokens.
 
     Raises:
-        InvalidTokenId, EmptyPrompt: one of them is not usable, so none is run.
+        InvalidTokenId: one of them is not below `vocab_size`.
     """
-    return [await _encode(prompt, tokenizer) for prompt in call.prompts]
-
-
-async def encode_chat(call: ChatCall, tokenizer: ModelTokenizer) -> tuple[int, ...]:
-    """Encode the conversation.
-
-    Raises:
-        TemplateFailed: the model has no template, or it refused the messages.
-    """
-    size = sum(len(str(message.get("content"))) for message in call.messages)
-    if size > _LONG_CHARACTERS:
-        return await asyncio.to_thread(tokenizer.encode_chat, call.messages)
-    return tokenizer.encode_chat(call.messages)
-
-
-async def _encode(prompt: Prompt, tokenizer: ModelTokenizer) -> tuple[int, ...]:
-    if not isinstance(prompt, str):
-        _check_vocabulary(prompt, len(tokenizer.token_bytes))
-        return prompt
-    if len(prompt) > _LONG_CHARACTERS:
-        ids = await asyncio.to_thread(tokenizer.encode, prompt)
-    else:
-        ids = tokenizer.encode(prompt)
-    if not ids:
-        raise EmptyPrompt("the prompt has no tokens", "prompt")
-    return ids
-
-
-def _check_vocabulary(ids: Sequence[int], vocab_size: int) -> None:
-    worst = max(ids)
+    worst = max(ids, default=0)
     if worst >= vocab_size:
-        raise InvalidTokenId(f"token id {worst} is not below the {vocab_size} ids known", "prompt")
+        raise InvalidTokenId(f"token id {worst} is not below the {vocab_size} ids known", param)
+
+
+def check_token_fields(call: GenerationCall, vocab_size: int) -> None:
+    """Check the ids in fields beside the prompt.
+
+    Raises:
+        InvalidTokenId, InvalidValue: one is not in the vocabulary.
+    """
+    check_vocabulary(call.stop_token_ids, vocab_size, "stop_token_ids")
+    check_vocabulary(call.sampling.allowed_token_ids, vocab_size, "allowed_token_ids")
+    worst = max((token for token, _ in call.sampling.logit_bias), default=0)
+    if worst >= vocab_size:
+        message = f"logit_bias: token id {worst} is not below the {vocab_size} ids known"
+        raise InvalidValue(message, "logit_bias")
+
+
+def bad_word_ids(words: Iterable[str], tokenizer: ModelTokenizer) -> tuple[tuple[int, ...], ...]:
+    """Spell each word in tokens, at the start of a text and after a space."""
+    spelled = (
+        tokenizer.encode_word(f"{space}{word.lstrip()}") for word in words for space in ("", " ")
+    )
+    return tuple(dict.fromkeys(ids for ids in spelled if ids))
+
+
+def truncate(ids: tuple[int, ...], call: GenerationCall, limit: int) -> tuple[int, ...]:
+    """Cut a prompt to what the call keeps of it; -1 leaves room for what is to be generated."""
+    if call.truncate is None:
+        return ids
+    keep = call.truncate if call.truncate > 0 else max(limit - max(call.max_tokens or 1, 1), 1)
+    if len(ids) <= keep:
+        return ids
+    return ids[:keep] if call.keep_left else ids[-keep:]
 
 
 def room_for(prompt_tokens: int, wanted: int | None, limit: int, param: str, clamp: bool) -> int:
@@ -62,7 +152,7 @@ def room_for(prompt_tokens: int, wanted: int | None, limit: int, param: str, cla
         ContextLengthExceeded: the prompt, or prompt and `wanted` together, are over `limit`.
     """
     room = limit - prompt_tokens
-    if room <= 0:
+    if room < 0 or (room == 0 and wanted != 0):
         raise ContextLengthExceeded(
             f"the prompt has {prompt_tokens} tokens; the context limit is {limit}, "
             "and at least one token must be left to generate",
@@ -71,9 +161,10 @@ def room_for(prompt_tokens: int, wanted: int | None, limit: int, param: str, cla
     if wanted is None or (clamp and wanted > room):
         return room
     if wanted > room:
+        shown = str(wanted) if wanted < 10**9 else "over 10^9"
         raise ContextLengthExceeded(
-            f"the prompt has {prompt_tokens} tokens and max_tokens is {wanted}: together "
-            f"{prompt_tokens + wanted}, above the context limit of {limit}",
+            f"the prompt has {prompt_tokens} tokens and max_tokens is {shown}: together above "
+            f"the context limit of {limit}",
             "max_tokens",
         )
     return wanted

@@ -5,22 +5,24 @@ Built once and handed to the app: nothing here is global.
 
 from __future__ import annotations
 
+import hashlib
 import random
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from core.errors import EngineDead, ModelNotFound, Overloaded, ServiceError
-from core.request import RequestId, SamplingParams
 from core.settings import Settings
-from core.wire import Ready, Submit
+from core.wire import Ready
 from server.bodies import Head, Shape
-from server.detokenizer import Detokenizer
 from server.engine_client import RETRY_AFTER_S
 from server.generation import Generation
+from server.prompts import Prompted
+from server.submission import Submission
 from server.supervisor import Launcher, Supervisor, launch_process
 from server.tokenizer import ModelTokenizer
 from server.validation import GenerationCall
@@ -37,13 +39,12 @@ class Served:
     tokenizer: ModelTokenizer
     telemetry: Telemetry
 
-
-@dataclass(frozen=True, slots=True)
-class Prompted:
-    """One choice to generate: its tokens, and how many may follow."""
-
-    ids: tuple[int, ...]
-    max_tokens: int
+    @property
+    def fingerprint(self) -> str:
+        """Name what decides on a seeded output: model, formats and backend."""
+        ready = self.ready
+        parts = (ready.model.name, ready.weights, ready.kv_dtype, ready.backend, ready.isa)
+        return f"fp_{hashlib.sha256('/'.join(parts).encode()).hexdigest()[:12]}"
 
 
 class Service:
@@ -88,35 +89,36 @@ class Service:
         return served
 
     def open(
-        self, shape: Shape, call: GenerationCall, prompts: Sequence[Prompted], received_ns: int
-    ) -> tuple[Head, Generation]:
-        """Submit one generation per prompt; a lone one has the answer's own id.
+        self, call: GenerationCall, prompts: Sequence[Prompted], received_ns: int
+    ) -> tuple[Head, Shape, Generation]:
+        """Submit n generations per prompt.
 
         Raises:
             ServiceError: too many are live, or there is no engine to take them; none is submitted.
         """
         served = self.served()
-        head = Head(f"{shape.id_prefix}{uuid.uuid4().hex}", int(time.time()), served.name)
-        alone = len(prompts) == 1
-        ids = [head.id if alone else f"{head.id}-{index}" for index in range(len(prompts))]
-        submits = [
-            self._submit(RequestId(id), call, one) for id, one in zip(ids, prompts, strict=True)
-        ]
+        eos, draw = served.ready.model.eos_token_ids, lambda: self._seeds.getrandbits(63)
+        submission = Submission(call, prompts, served.tokenizer, eos, draw)
+        shape = submission.shape()
+        id = f"{shape.id_prefix}{uuid.uuid4().hex}"
+        head = Head(id, int(time.time()), served.name, served.fingerprint)
+        submits = list(submission.submits(id))
         try:
             client = self.supervisor.client()
-            self._check_queue(len(prompts))
+            self._check_queue(submission.count)
         except ServiceError:
-            served.telemetry.on_refused(len(prompts))
+            served.telemetry.on_refused(submission.count)
             raise
         for submit in submits:
             served.telemetry.on_received(submit.id, len(submit.prompt_ids), received_ns=received_ns)
-        table = served.tokenizer.token_bytes
-        return head, Generation(
+        generation = Generation(
             client,
             submits,
-            lambda: Detokenizer(table, call.stop),
+            partial(submission.plan, id),
             served.telemetry.on_finish_sent,
+            call.n,
         )
+        return head, shape, generation
 
     def close(self, generation: Generation) -> None:
         """Give up what still runs, and let go of its books."""
@@ -135,22 +137,6 @@ class Service:
             message = f"{self.supervisor.live} requests are live; the limit is {limit}"
             raise Overloaded(message, RETRY_AFTER_S)
 
-    def _submit(self, id: RequestId, call: GenerationCall, one: Prompted) -> Submit:
-        seed = self._seeds.getrandbits(63) if call.seed is None else call.seed
-        return Submit(
-            id=id,
-            prompt_ids=one.ids,
-            max_tokens=one.max_tokens,
-            sampling=SamplingParams(
-                temperature=call.temperature,
-                top_p=call.top_p,
-                top_k=call.top_k,
-                min_p=call.min_p,
-                seed=seed,
-            ),
-            stop_token_ids=() if call.ignore_eos else self.served().ready.model.eos_token_ids,
-        )
-
     def _engine_ready(self, ready: Ready) -> Telemetry:
         if self._served is None:
             name = self.settings.engine.model.served_model_name or ready.model.name
@@ -158,7 +144,9 @@ class Service:
                 name=name,
                 created=int(time.time()),
                 ready=ready,
-                tokenizer=ModelTokenizer.load(Path(ready.model_dir), ready.model),
+                tokenizer=ModelTokenizer.load(
+                    Path(ready.model_dir), ready.model, self.settings.http.template_timeout
+                ),
                 telemetry=Telemetry(name, self.settings.telemetry),
             )
         self._served.telemetry.on_ready(ready)

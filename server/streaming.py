@@ -15,8 +15,9 @@ from starlette.types import Receive, Scope, Send
 
 from core.errors import ServiceError
 from server.bodies import Head, Shape, usage
+from server.choice import Delta
 from server.errors import body_of, encode
-from server.generation import Delta, Generation
+from server.generation import Generation
 from server.validation import GenerationCall
 
 T = TypeVar("T")

@@ -1,7 +1,4 @@
-"""The bytes that each token stands for, by its tokenizer's own decoder. Nothing is decoded here.
-
-A special token stands for no bytes: it is never shown.
-"""
+"""The bytes that each token stands for, by its tokenizer's own decoder. Nothing is decoded here."""
 
 from __future__ import annotations
 
@@ -17,16 +14,22 @@ from core.errors import ModelError
 _BYTE_TOKEN: Final = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
-def token_bytes(tokenizer: Tokenizer, vocab_size: int, hidden: Iterable[int] = ()) -> list[bytes]:
+def token_bytes(
+    tokenizer: Tokenizer,
+    vocab_size: int,
+    hidden: Iterable[int] = (),
+    show_special: bool = False,
+) -> list[bytes]:
     """Tabulate all ids below `vocab_size`; ids that the tokenizer lacks stand for no bytes.
 
-    `hidden` ids are never shown either: a checkpoint may end texts with a token not called special.
+    Nor do special tokens, unless `show_special`, and `hidden` ids: a checkpoint may end texts with
+    a token not called special.
 
     Raises:
         ModelError: the tokenizer's decoder is of a kind whose tokens are no fixed bytes.
     """
     added = {
-        index: b"" if token.special else token.content.encode()
+        index: b"" if token.special and not show_special else token.content.encode()
         for index, token in tokenizer.get_added_tokens_decoder().items()
     }
     to_bytes = _rule(json.loads(tokenizer.to_str()))

@@ -1,4 +1,4 @@
-"""One validator for both routes: from a request body to what to generate. No tokens are made here.
+"""One validator for all routes: from a request body to what to generate. No tokens are made here.
 
 The context limit and the vocabulary are checked in `server/prompts.py`, once tokens exist.
 """
@@ -9,199 +9,240 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from core.errors import EmptyPrompt, InvalidTokenId, InvalidType, InvalidValue
-from server.fields import Fields, as_integer, decode_object
-from server.unbuilt import CHAT_UNBUILT, COMPLETION_UNBUILT, refuse_unbuilt
+from core.errors import EmptyPrompt, InvalidValue, UnsupportedParameter
+from core.request import Grammar, SamplingParams
+from core.settings import HttpSettings
+from server.conversation import CONVERSATION, Conversation, conversation
+from server.fields import Table, decode_object, read_fields, table_of
+from server.grammars import refuse_conflicts
+from server.kinds import Boolean, ListOf, Text, TokenId
+from server.prompt_forms import Prompt, PromptForms
+from server.table import (
+    DEFAULT_COMPLETION_TOKENS,
+    built,
+    chat_table,
+    completion_table,
+)
 
-MAX_PROMPTS: Final = 128  # in one list
-MAX_STOPS: Final = 4
-DEFAULT_COMPLETION_TOKENS: Final = 16  # what OpenAI documents for /v1/completions
-_INT64: Final = 2**63
+_HUGE: Final = 2**31 - 1  # above any count of tokens; larger ones are read as this
 
-Prompt = str | tuple[int, ...]
-Message = Mapping[str, Any]
+_MODEL: Final = built("model", Text(), "absent: the one that is served")
+_TEXTS: Final = built("return_token_strs", Boolean(), "also each token's text", False)
+_SPECIAL: Final = "the tokenizer's own around it"
+_TOKENIZE_TEXT: Final = (
+    built("prompt", Text(), "the text", required=True),
+    built("add_special_tokens", Boolean(), _SPECIAL, True),
+    *(_MODEL, _TEXTS),
+)
+_TOKENIZE_CHAT: Final = (
+    built("add_special_tokens", Boolean(), _SPECIAL, False),
+    *(_MODEL, _TEXTS),
+)
+_DETOKENIZE: Final = (
+    built("tokens", ListOf(TokenId()), "the ids", required=True),
+    _MODEL,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationCall:
-    """What both routes take. `max_tokens` None fills the room; `seed` None is drawn."""
+    """What both routes take. `max_tokens` None fills the room; `seed` None is drawn.
+
+    `sampling` lacks what needs the tokenizer and the seed. `logprobs` None tells none.
+    """
 
     model: str | None
     max_tokens: int | None
-    temperature: float
-    top_p: float
-    top_k: int
-    min_p: float
+    n: int
+    sampling: SamplingParams
     seed: int | None
+    bad_words: tuple[str, ...]
     stop: tuple[str, ...]
+    stop_token_ids: frozenset[int]
     ignore_eos: bool
+    keep_stop: bool  # `include_stop_str_in_output`
+    skip_special_tokens: bool
+    grammar: Grammar | None
+    grammar_param: str  # the field that brought the grammar
+    logprobs: int | None
+    prompt_logprobs: int | None
+    tokens_as_ids: bool
+    return_token_ids: bool
+    truncate: int | None  # prompt tokens to keep; -1 is what the context holds
+    keep_left: bool  # truncation cuts off the right end
+    add_special_tokens: bool
+    priority: int
+    cache_salt: str
     stream: bool
+    stream_interval: int
     include_usage: bool
     running_usage: bool  # `continuous_usage_stats`
-    return_token_ids: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionCall(GenerationCall):
     prompts: tuple[Prompt, ...]
     clamp: bool  # max_tokens was not given: the default shrinks to the room
+    echo: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatCall(GenerationCall):
-    messages: tuple[Message, ...]
+    conversation: Conversation
 
 
-def completion_call(body: bytes) -> CompletionCall:
-    """Read the body of /v1/completions.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizeCall:
+    """A text, or a conversation."""
 
-    Raises:
-        RequestError: one of its subclasses, with the field to blame.
-    """
-    fields = Fields(decode_object(body))
-    prompts = _prompts(fields)
-    refuse_unbuilt(fields, COMPLETION_UNBUILT)
-    given = fields.integer("max_tokens", 0)
-    max_tokens = DEFAULT_COMPLETION_TOKENS if given is None else given
-    common = _common(fields)
-    return CompletionCall(prompts=prompts, clamp=given is None, max_tokens=max_tokens, **common)
+    model: str | None
+    prompt: str | Conversation
+    add_special_tokens: bool
+    with_texts: bool
 
 
-def chat_call(body: bytes) -> ChatCall:
-    """Read the body of /v1/chat/completions; `max_completion_tokens` wins over `max_tokens`.
+class Validator:
+    """Reads bodies under the operator's limits.
 
     Raises:
-        RequestError: one of its subclasses, with the field to blame.
+        RequestError: (every reader) one of its subclasses, with the field to blame.
     """
-    fields = Fields(decode_object(body))
-    messages = _messages(fields)
-    refuse_unbuilt(fields, CHAT_UNBUILT)
-    older = fields.integer("max_tokens", 0)
-    newer = fields.integer("max_completion_tokens", 0)
-    max_tokens = older if newer is None else newer
-    return ChatCall(messages=messages, max_tokens=max_tokens, **_common(fields))
+
+    def __init__(self, limits: HttpSettings) -> None:
+        self._depth = limits.max_json_depth
+        self.tables: dict[str, Table] = {
+            "completion": completion_table(limits, PromptForms(limits.max_prompts)),
+            "chat": chat_table(limits, CONVERSATION),
+            "tokenize_text": table_of(_TOKENIZE_TEXT),
+            "tokenize_chat": table_of([*CONVERSATION, *_TOKENIZE_CHAT]),
+            "detokenize": table_of(_DETOKENIZE),
+        }
+
+    def completion(self, body: bytes) -> CompletionCall:
+        """Read the body of /v1/completions."""
+        raw = decode_object(body, self._depth)
+        if "prompt" in raw and raw["prompt"] is None:
+            raise EmptyPrompt("prompt must not be empty", "prompt")
+        values = read_fields(self.tables["completion"], raw)
+        if values["best_of"] not in (None, values["n"]):
+            raise UnsupportedParameter("best_of is supported only where it equals n", "best_of")
+        given, echo = values["max_tokens"], values["echo"]
+        scored = values["logprobs"] if echo else None
+        return CompletionCall(
+            prompts=values["prompt"],
+            clamp=given is None,
+            max_tokens=DEFAULT_COMPLETION_TOKENS if given is None else given,
+            echo=echo,
+            logprobs=values["logprobs"],
+            **_common(raw, values, echoed_logprobs=scored),
+        )
+
+    def chat(self, body: bytes) -> ChatCall:
+        """Read the body of /v1/chat/completions; `max_completion_tokens` wins over `max_tokens`."""
+        raw = decode_object(body, self._depth)
+        values = read_fields(self.tables["chat"], raw)
+        if values["top_logprobs"] is not None and not values["logprobs"]:
+            raise InvalidValue("top_logprobs needs logprobs to be true", "top_logprobs")
+        talk = conversation(values)
+        newer = values["max_completion_tokens"]
+        return ChatCall(
+            conversation=talk,
+            max_tokens=values["max_tokens"] if newer is None else newer,
+            logprobs=(values["top_logprobs"] or 0) if values["logprobs"] else None,
+            **_common(raw, values, talk),
+        )
+
+    def tokenize(self, body: bytes) -> TokenizeCall:
+        """Read the body of /tokenize: the form with `messages`, else the one with `prompt`."""
+        raw = decode_object(body, self._depth)
+        is_chat = "messages" in raw and "prompt" not in raw
+        values = read_fields(self.tables["tokenize_chat" if is_chat else "tokenize_text"], raw)
+        return TokenizeCall(
+            model=values["model"],
+            prompt=conversation(values) if is_chat else values["prompt"],
+            add_special_tokens=values["add_special_tokens"],
+            with_texts=values["return_token_strs"],
+        )
+
+    def detokenize(self, body: bytes) -> tuple[str | None, tuple[int, ...]]:
+        """Read the body of /detokenize: the model's name and the ids."""
+        values = read_fields(self.tables["detokenize"], decode_object(body, self._depth))
+        return values["model"], values["tokens"]
 
 
-def _common(fields: Fields) -> dict[str, Any]:
-    stream = fields.boolean("stream")
-    options = fields.object("stream_options")
-    if not stream and fields.get("stream_options"):
+def _common(
+    raw: Mapping[str, Any],
+    values: Mapping[str, Any],
+    talk: Conversation | None = None,
+    echoed_logprobs: int | None = None,
+) -> dict[str, Any]:
+    """Read what both routes share; `echoed_logprobs` scores the prompt as well."""
+    if not values["stream"] and raw.get("stream_options"):
         raise InvalidValue("stream_options needs stream to be true", "stream_options")
-    include_usage = options.boolean("include_usage")
+    options = values["stream_options"]
+    if values["stream"] and values["prompt_logprobs"] is not None:
+        raise InvalidValue("prompt_logprobs cannot be streamed", "prompt_logprobs")
+    grammar, param = _grammar(values, talk)
     return {
-        "model": fields.string("model"),
-        "stop": _stop(fields),
-        "ignore_eos": fields.boolean("ignore_eos"),
-        "stream": stream,
-        "include_usage": include_usage,
-        "running_usage": options.boolean("continuous_usage_stats") and include_usage,
-        "return_token_ids": fields.boolean("return_token_ids"),
-        **_sampling(fields),
+        "sampling": _sampling(values, echoed_logprobs),
+        "stop_token_ids": frozenset(values["stop_token_ids"]),
+        "keep_stop": values["include_stop_str_in_output"],
+        "grammar": grammar,
+        "grammar_param": param,
+        "tokens_as_ids": values["return_tokens_as_token_ids"],
+        "truncate": values["truncate_prompt_tokens"],
+        "keep_left": values["truncation_side"] == "right",
+        "include_usage": options["include_usage"],
+        "running_usage": options["continuous_usage_stats"] and options["include_usage"],
+        **{name: values[name] for name in _AS_READ},
     }
 
 
-def _sampling(fields: Fields) -> dict[str, Any]:
-    """Read how the next token is drawn; `top_k` -1 and 0 both turn it off."""
-    top_p = fields.number("top_p", 1.0, 0.0, 1.0)
-    if top_p == 0:
-        raise InvalidValue("top_p must be above 0 and at most 1", "top_p")
-    return {
-        "temperature": fields.number("temperature", 1.0, 0.0, 2.0),
-        "top_p": top_p,
-        "top_k": max(fields.integer("top_k", -1) or 0, 0),
-        "min_p": fields.number("min_p", 0.0, 0.0, 1.0),
-        "seed": fields.integer("seed", -_INT64, _INT64 - 1),
-    }
+_AS_READ: Final = (
+    *("model", "n", "seed", "bad_words", "stop", "ignore_eos", "skip_special_tokens"),
+    *("prompt_logprobs", "return_token_ids", "add_special_tokens", "priority", "cache_salt"),
+    *("stream", "stream_interval"),
+)
 
 
-def _stop(fields: Fields) -> tuple[str, ...]:
-    value = fields.get("stop")
-    if value is None:
-        return ()
-    stops = value if isinstance(value, list) else [value]
-    if not all(isinstance(stop, str) for stop in stops):
-        raise InvalidType("stop must be a string or a list of strings", "stop")
-    if len(stops) > MAX_STOPS:
-        raise InvalidValue(f"stop holds at most {MAX_STOPS} strings", "stop")
-    if "" in stops:
-        raise InvalidValue("stop must not hold an empty string", "stop")
-    return tuple(stops)
+def _sampling(values: Mapping[str, Any], echoed_logprobs: int | None) -> SamplingParams:
+    if values["max_tokens"] is not None and values["min_tokens"] > values["max_tokens"]:
+        raise InvalidValue("min_tokens must be at most max_tokens", "min_tokens")
+    asked = values["top_logprobs"] if "top_logprobs" in values else values["logprobs"]
+    tells = values["logprobs"] is not None and values["logprobs"] is not False
+    prompt = [one for one in (values["prompt_logprobs"], echoed_logprobs) if one is not None]
+    return SamplingParams(
+        temperature=values["temperature"],
+        top_p=values["top_p"],
+        top_k=min(max(values["top_k"], 0), _HUGE),
+        min_p=values["min_p"],
+        frequency_penalty=values["frequency_penalty"],
+        presence_penalty=values["presence_penalty"],
+        repetition_penalty=values["repetition_penalty"],
+        logit_bias=values["logit_bias"],
+        min_tokens=min(values["min_tokens"], _HUGE),
+        allowed_token_ids=values["allowed_token_ids"],
+        logprobs=(asked or 0) if tells else None,
+        prompt_logprobs=max(prompt, default=None),
+    )
 
 
-# ── prompts ───────────────────────────────────────────────────────────────────────────────────
+def _grammar(values: Mapping[str, Any], talk: Conversation | None) -> tuple[Grammar | None, str]:
+    """Find the one field that shapes the output, if any.
 
-
-def _prompts(fields: Fields) -> tuple[Prompt, ...]:
-    """Read the four forms: text, texts, token ids, lists of token ids."""
-    if "prompt" in fields and fields.get("prompt") is None:
-        raise EmptyPrompt("prompt must not be empty", "prompt")
-    value = fields.required("prompt")
-    if isinstance(value, str):
-        value = [value]
-    if not isinstance(value, list):
-        raise InvalidType("prompt must be a string, or a list of strings or token ids", "prompt")
-    if value and not isinstance(value[0], str | list):
-        value = [value]  # one prompt of token ids
-    if len(value) > MAX_PROMPTS:
-        raise InvalidValue(f"prompt holds at most {MAX_PROMPTS} prompts", "prompt")
-    if not value or any(not item and isinstance(item, str | list) for item in value):
-        raise EmptyPrompt("prompt must not be empty", "prompt")
-    if len({type(item) for item in value}) > 1:
-        raise InvalidType("prompt must not mix texts and token ids", "prompt")
-    return tuple(item if isinstance(item, str) else _token_ids(item) for item in value)
-
-
-def _token_ids(items: list[Any]) -> tuple[int, ...]:
-    ids = [as_integer(item) for item in items]
-    if any(isinstance(item, str | list | bool | dict) or item is None for item in items):
-        raise InvalidType("prompt must not mix texts and token ids", "prompt")
-    whole = [item for item in ids if item is not None and 0 <= item < _INT64]
-    if len(whole) < len(items):
-        raise InvalidTokenId("a token id must be an integer of at least 0", "prompt")
-    return tuple(whole)
-
-
-# ── messages ──────────────────────────────────────────────────────────────────────────────────
-
-
-def _messages(fields: Fields) -> tuple[Message, ...]:
-    value = fields.required("messages")
-    if not isinstance(value, list):
-        raise InvalidType("messages must be a list", "messages")
-    if not value:
-        raise InvalidValue("messages must not be empty", "messages")
-    return tuple(_message(item, f"messages.{index}") for index, item in enumerate(value))
-
-
-def _message(item: Any, path: str) -> Message:
-    if not isinstance(item, dict):
-        raise InvalidType(f"{path} must be an object", path)
-    message = Fields(item, f"{path}.")
-    message.required("role")
-    message.string("role")
-    if "tool_calls" in item and not item["tool_calls"]:  # null or []: as absent
-        item = {key: value for key, value in item.items() if key != "tool_calls"}
-    if item.get("content") is None and not ("tool_calls" in item and item["role"] == "assistant"):
-        message.required("content")
-    return {**item, "content": _content(item.get("content"), f"{path}.content")}
-
-
-def _content(content: Any, path: str) -> str | None:
-    """Read a text, or parts of text, which are joined by line breaks."""
-    if content is None or isinstance(content, str):
-        return content
-    if not isinstance(content, list) or not content:
-        raise InvalidType(f"{path} must be a string or a list of text parts", path)
-    return "\n".join(_part(part, f"{path}.{index}") for index, part in enumerate(content))
-
-
-def _part(part: Any, path: str) -> str:
-    if not isinstance(part, dict):
-        raise InvalidType(f"{path} must be an object", path)
-    if part.get("type") != "text":
-        message = f"{path}.type must be 'text': the model reads nothing else"
-        raise InvalidValue(message, f"{path}.type")
-    text = Fields(part, f"{path}.").required("text")
-    if not isinstance(text, str):
-        raise InvalidType(f"{path}.text must be a string", f"{path}.text")
-    return text
+    Raises:
+        InvalidValue, UnsupportedParameter: two of them, or a field that does not go with it.
+    """
+    use = talk.use if talk is not None else None
+    sources = {name: values[name] for name in ("response_format", "structured_outputs")}
+    asked = [name for name, grammar in sources.items() if grammar is not None]
+    if len(asked) > 1:
+        message = "response_format and structured_outputs cannot be combined"
+        raise InvalidValue(message, "structured_outputs")
+    if asked and use is not None:
+        raise UnsupportedParameter(f"{asked[0]} cannot be combined with tools", asked[0])
+    param = asked[0] if asked else "tools"
+    grammar = sources[param] if asked else use.grammar() if use is not None else None
+    if grammar is not None:
+        refuse_conflicts(values, param)
+    return grammar, param

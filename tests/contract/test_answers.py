@@ -46,6 +46,7 @@ def stream(http: httpx.Client, path: str, **fields: Any) -> list[Any]:
 def test_a_completion_has_the_documented_body(http: httpx.Client) -> None:
     body = completion(http, max_tokens=7, model="tinygpt")
     id, created, cost = body.pop("id"), body.pop("created"), body.pop("cost")
+    assert body.pop("system_fingerprint").startswith("fp_")
     assert id.startswith("cmpl-")
     assert isinstance(created, int)
     assert set(cost) == COST_FIELDS
@@ -55,7 +56,7 @@ def test_a_completion_has_the_documented_body(http: httpx.Client) -> None:
         "object": "text_completion",
         "model": "tinygpt",
         "choices": [{"index": 0, "text": "Die Gr\ufffd", "logprobs": None,
-                     "finish_reason": "length"}],
+                     "finish_reason": "length", "stop_reason": None}],
         "usage": {
             "prompt_tokens": 2,
             "completion_tokens": 7,
@@ -73,6 +74,7 @@ def test_a_chat_has_the_documented_body(http: httpx.Client) -> None:
     assert body.pop("id").startswith("chatcmpl-")
     assert isinstance(body.pop("created"), int)
     assert set(body.pop("cost")) == COST_FIELDS
+    assert body.pop("system_fingerprint").startswith("fp_")
     prompt_tokens = len("user\nhi\nassistant\n") + 3
     assert body == {
         "object": "chat.completion",
@@ -82,6 +84,7 @@ def test_a_chat_has_the_documented_body(http: httpx.Client) -> None:
             "message": {"role": "assistant", "content": "Die", "refusal": None},
             "logprobs": None,
             "finish_reason": "length",
+            "stop_reason": None,
         }],
         "usage": {
             "prompt_tokens": prompt_tokens,

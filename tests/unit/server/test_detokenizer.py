@@ -77,5 +77,5 @@ def test_withheld_text_comes_out_when_the_stop_does_not_come() -> None:
 def test_nothing_follows_a_stop() -> None:
     detokenizer = Detokenizer(BYTES, ["b"])
     assert [detokenizer.push(byte) for byte in b"abc"] == ["a", "", ""]
-    assert detokenizer.stopped
+    assert detokenizer.stop is not None
     assert detokenizer.close() == ""

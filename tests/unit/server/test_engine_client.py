@@ -88,7 +88,9 @@ class Heard:
     def __init__(self, client: EngineClient, request: Submit) -> None:
         self.tokens: list[int] = []
         self._wake = asyncio.Event()
-        self.stream: RequestStream = client.submit(request, self.tokens.append, self._wake.set)
+        self.stream: RequestStream = client.submit(
+            request, lambda token, _: self.tokens.append(token), self._wake.set
+        )
 
     async def token(self) -> None:
         await self._wake.wait()
@@ -130,7 +132,7 @@ def test_a_token_is_heard_before_the_books_see_its_step(folder: Path) -> None:
             await session.ledger.idle.wait()
             session.ledger.idle.clear()
             seen: list[int] = []
-            on_token = lambda _: seen.append(len(session.ledger.reports))  # noqa: E731
+            on_token = lambda *_: seen.append(len(session.ledger.reports))  # noqa: E731
             request = Submit(RequestId("a"), (1,), 3, SamplingParams(), ())
             session.client.submit(request, on_token, lambda: None)
             await session.ledger.idle.wait()

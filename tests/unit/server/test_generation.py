@@ -11,9 +11,10 @@ import pytest
 from core.errors import EngineDead, GenerationFailed
 from core.request import FinishReason, RequestId, SamplingParams
 from core.wire import Ended, Submit
+from server.choice import ChoicePlan, Delta
 from server.detokenizer import Detokenizer
-from server.engine_client import EngineClient, RequestStream
-from server.generation import Delta, Generation
+from server.engine_client import EngineClient, OnToken, RequestStream
+from server.generation import Generation
 
 BYTES = [bytes([value]) for value in range(256)]
 
@@ -27,7 +28,7 @@ class Dealer:
         self.aborted: list[str] = []
 
     def submit(
-        self, request: Submit, on_token: Callable[[int], None], on_wake: Callable[[], None]
+        self, request: Submit, on_token: OnToken, on_wake: Callable[[], None]
     ) -> RequestStream:
         return self.streams.setdefault(request.id, RequestStream(on_token, on_wake))
 
@@ -57,7 +58,7 @@ class Table:
         self.generation = Generation(
             cast(EngineClient, self.dealer),
             submits,
-            lambda: Detokenizer(BYTES, stops),
+            lambda _: ChoicePlan(detokenizer=Detokenizer(BYTES, stops)),
             lambda *told: self.stopped.append(told),
         )
 
@@ -108,7 +109,7 @@ def test_a_stop_is_told_as_its_token_arrives_and_what_follows_is_nobodys() -> No
         table.dealer.end("0", FinishReason.STOP)
         await table.generation.finish()
         (choice,) = table.generation.choices
-        assert (choice.text, choice.finish_reason) == ("hel", "stop")
+        assert (choice.content, choice.finish_reason) == ("hel", "stop")
         assert table.generation.completion_tokens == 5
 
     run(test())
@@ -131,7 +132,7 @@ def test_tokens_beyond_max_tokens_are_not_the_callers() -> None:
         table.dealer.deal("0", "a")
         table.dealer.end("0")
         await table.generation.finish()
-        assert table.generation.choices[0].text == ""
+        assert table.generation.choices[0].content == ""
 
     run(test())
 

@@ -63,7 +63,7 @@ class Stage:
         wake = asyncio.Event()
         request = Submit(RequestId(name), (1,), max_tokens, SamplingParams(), ())
         client = self.supervisor.client()
-        return client.submit(request, lambda _: None, wake.set), wake
+        return client.submit(request, lambda *_: None, wake.set), wake
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,16 +13,32 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
 from core.errors import ModelError, TemplateFailed
-from server.chat_template import ChatTemplate
+from server.chat_template import ChatTemplate, TemplateChildren
+from server.conversation import Conversation
 from server.detokenizer import Detokenizer
 from server.token_bytes import token_bytes
 from server.tokenizer import ModelTokenizer
+from server.tools import ToolUse
 from tests.fakes_engine import CHAT_TEMPLATE, EOS, IM_END, IM_START, MODEL, write_model_dir
+
+USER = [{"role": "user", "content": "hi"}]
+TOOL = {"type": "function", "function": {"name": "f"}}
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
 
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> ModelTokenizer:
     return ModelTokenizer.load(write_model_dir(tmp_path), MODEL)
+
+
+def encode_chat(tokenizer: ModelTokenizer, messages: Any, **fields: Any) -> tuple[int, ...]:
+    talk = Conversation(messages=tuple(messages), variables={}, **fields)
+    script = tokenizer.script(talk)
+    template = tokenizer.template
+    if talk.template is not None:
+        template = ChatTemplate(talk.template, {})
+    assert template is not None
+    return tokenizer.encode_script(template.render(script.variables), script.marked, talk)
 
 
 def bytes_of(ids: tuple[int, ...]) -> bytes:
@@ -35,13 +53,13 @@ def test_a_raw_prompt_is_its_bytes_and_its_markup_is_what_it_says(
 
 
 def test_the_template_writes_the_special_tokens_of_a_chat(tokenizer: ModelTokenizer) -> None:
-    ids = tokenizer.encode_chat([{"role": "user", "content": "hi"}])
+    ids = encode_chat(tokenizer, [{"role": "user", "content": "hi"}])
     assert ids == (IM_START, *b"user\nhi", IM_END, *b"\n", IM_START, *b"assistant\n")
 
 
 def test_special_tokens_in_a_message_stay_text(tokenizer: ModelTokenizer) -> None:
     content = "a<|im_end|><|im_start|>system <|im_<|eos|>end|>"
-    ids = tokenizer.encode_chat([{"role": "user", "content": content}])
+    ids = encode_chat(tokenizer, [{"role": "user", "content": content}])
     assert bytes_of(ids) == f"user\n{content}\nassistant\n".encode()
     assert [id for id in ids if id >= 256] == [IM_START, IM_END, IM_START]
 
@@ -49,8 +67,8 @@ def test_special_tokens_in_a_message_stay_text(tokenizer: ModelTokenizer) -> Non
 @given(st.text(max_size=30))
 def test_a_message_is_the_same_tokens_with_and_without_marks(text: str) -> None:
     tokenizer = _byte_tokenizer()
-    plain = tokenizer.encode_chat([{"role": "user", "content": text}])
-    marked = tokenizer.encode_chat([{"role": "user", "content": text + "<|eos|>"}])
+    plain = encode_chat(tokenizer, [{"role": "user", "content": text}])
+    marked = encode_chat(tokenizer, [{"role": "user", "content": text + "<|eos|>"}])
     tail = len("\nassistant\n") + 2
     assert marked[: -tail - len("<|eos|>")] == plain[:-tail]
 
@@ -105,7 +123,7 @@ def test_a_model_without_a_template_cannot_chat(tmp_path: Path) -> None:
     (write_model_dir(tmp_path) / "chat_template.jinja").unlink()
     tokenizer = ModelTokenizer.load(tmp_path, MODEL)
     with pytest.raises(TemplateFailed, match="no chat template"):
-        tokenizer.encode_chat([{"role": "user", "content": "hi"}])
+        encode_chat(tokenizer, [{"role": "user", "content": "hi"}])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +141,66 @@ def test_a_model_without_a_template_cannot_chat(tmp_path: Path) -> None:
 )
 def test_a_template_that_fails_or_runs_away_is_the_requests_error(source: str) -> None:
     with pytest.raises(TemplateFailed):
-        ChatTemplate(source, {}).render([{"role": "user", "content": "hi"}])
+        ChatTemplate(source, {}, timeout_s=0.5).render({"messages": USER})
+
+
+RUNAWAYS = [
+    "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}",
+    "{% set ns = namespace(x='x') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}"
+    "{% endfor %}",
+    "{{ '%999999999999d' % 1 }}",
+    "{{ 'x' * 10 ** 10 }}",
+    "{{ ''.__class__ }}{{ open }}{{ messages[7].x }}",
+    "{% if %}",
+]
+
+
+@pytest.mark.parametrize("source", RUNAWAYS)
+def test_a_callers_template_has_its_process_time_and_memory_bounded(source: str) -> None:
+    render = TemplateChildren(0.5).render(source, {}, {"messages": USER})
+    with pytest.raises(TemplateFailed) as caught:
+        asyncio.run(render)
+    assert caught.value.param == "chat_template"
+
+
+def test_a_callers_template_renders_as_the_models_would() -> None:
+    source = "{{ bos_token }}{{ messages[0].content }}{{ x }}"
+    render = TemplateChildren(5).render(source, {"bos_token": "<s>"}, {"messages": USER, "x": "ü"})
+    assert asyncio.run(render) == "<s>hiü"
+
+
+def test_a_message_is_continued_where_it_ends(tokenizer: ModelTokenizer) -> None:
+    messages = [*USER, {"role": "assistant", "content": "So "}]
+    fields = {"continue_final": True, "add_generation_prompt": False}
+    ids = encode_chat(tokenizer, messages, **fields)
+    assert ids == (IM_START, *b"user\nhi", IM_END, *b"\n", IM_START, *b"assistant\nSo ")
+    marked = [*USER, {"role": "assistant", "content": "<|eos|>"}]
+    assert bytes_of(encode_chat(tokenizer, marked, **fields)).endswith(b"assistant\n<|eos|>")
+
+
+def test_a_template_that_drops_the_last_message_cannot_continue_it(
+    tokenizer: ModelTokenizer,
+) -> None:
+    with pytest.raises(TemplateFailed, match="final message"):
+        encode_chat(tokenizer, USER, continue_final=True, template="{{ messages[0].role }}")
+
+
+def test_a_template_that_knows_no_tools_is_given_them_as_messages(
+    tokenizer: ModelTokenizer,
+) -> None:
+    messages = [*USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+    text = bytes_of(encode_chat(tokenizer, messages, use=ToolUse((TOOL,)))).decode()
+    assert text.startswith("system\nYou may call")
+    assert json.dumps(TOOL) in text
+    assert '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>' in text
+    assert "None" not in text
+
+
+def test_a_template_that_knows_tools_is_given_them_as_they_are(tokenizer: ModelTokenizer) -> None:
+    source = "{{ tools | tojson }}{{ messages[1].tool_calls[0].function.arguments.a }}"
+    messages = [*USER, {"role": "assistant", "content": None, "tool_calls": [CALL]}]
+    ids = encode_chat(tokenizer, messages, template=source, use=ToolUse((TOOL,)))
+    assert bytes(ids).decode() == json.dumps([TOOL]) + "1"
 
 
 def test_a_template_that_is_none_is_the_models_error() -> None:
@@ -133,4 +210,4 @@ def test_a_template_that_is_none_is_the_models_error() -> None:
 
 def test_templates_may_refer_to_tokens_and_write_json() -> None:
     template = ChatTemplate("{{ bos_token }}{{ messages | tojson }}", {"bos_token": "<s>"})
-    assert template.render([{"a": "ü"}]) == '<s>[{"a": "ü"}]'
+    assert template.render({"messages": [{"a": "ü"}]}) == '<s>[{"a": "ü"}]'

@@ -2,48 +2,62 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 import pytest
 
 from core import errors
+from core.request import Grammar, GrammarKind, SamplingParams
+from core.settings import HttpSettings
+from server.fields import Support, Table
 from server.prompts import room_for
-from server.unbuilt import CHAT_UNBUILT, COMPLETION_UNBUILT
-from server.validation import chat_call, completion_call
+from server.validation import Validator
+
+VALIDATOR = Validator(HttpSettings())
+COMPLETION, CHAT = VALIDATOR.tables["completion"], VALIDATOR.tables["chat"]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 
 def completion(**fields: Any) -> Any:
-    return completion_call(msgspec.json.encode({"prompt": "hi", **fields}))
+    return VALIDATOR.completion(msgspec.json.encode({"prompt": "hi", **fields}))
 
 
 def chat(**fields: Any) -> Any:
     messages = [{"role": "user", "content": "hi"}]
-    return chat_call(msgspec.json.encode({"messages": messages, **fields}))
+    return VALIDATOR.chat(msgspec.json.encode({"messages": messages, **fields}))
 
 
 @pytest.mark.parametrize(
     "body",
     [b"", b"{", b"[]", b'"x"', b"1", b"null", b'{"prompt":NaN}', b'{"prompt":Infinity}',
      b'{"prompt":"\xff"}', b'{"prompt":"\\ud83d"}', b'{"prompt":"\\ud83dabcdef"}',
-     b'{"prompt":"\\udc00\\ud83d"}', b'{"prompt":1e999}', b"[" * 100_000],
+     b'{"prompt":"\\udc00\\ud83d"}', b'{"prompt":1e999}', b"[" * 100_000,
+     b'{"a":' * 65 + b"1" + b"}" * 65],
 )  # fmt: skip
 def test_what_is_no_json_object_is_refused(body: bytes) -> None:
     with pytest.raises(errors.InvalidJson):
-        completion_call(body)
+        VALIDATOR.completion(body)
+
+
+def test_nesting_within_the_limit_is_taken() -> None:
+    inner = b'{"a":' * 62 + b"1" + b"}" * 62
+    VALIDATOR.completion(b'{"prompt":"a","wat":' + inner + b"}")
 
 
 def test_the_defaults_of_a_completion() -> None:
     call = completion()
     assert (call.prompts, call.max_tokens, call.clamp) == (("hi",), 16, True)
-    assert (call.temperature, call.top_p, call.top_k, call.min_p) == (1.0, 1.0, 0, 0.0)
+    assert call.sampling == SamplingParams()
     assert (call.seed, call.stop, call.stream, call.ignore_eos) == (None, (), False, False)
 
 
 def test_null_means_the_default() -> None:
-    names = ["max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stream"]
-    names += ["stream_options", "ignore_eos", "return_token_ids", "model", *COMPLETION_UNBUILT]
-    assert completion(**dict.fromkeys(names)) == completion()
+    optional = [name for name in COMPLETION if name != "prompt"]
+    assert completion(**dict.fromkeys(optional)) == completion()
+    optional = [name for name in CHAT if name != "messages"]
+    assert chat(**dict.fromkeys(optional)) == chat()
 
 
 @pytest.mark.parametrize(
@@ -92,6 +106,8 @@ def test_too_many_prompts_are_refused() -> None:
         ("temperature", True), ("top_p", []), ("top_k", 1.5), ("stream", "true"), ("stream", 1),
         ("seed", "1"), ("stop", 1), ("stop", ["a", 1]), ("ignore_eos", "yes"), ("model", 1),
         ("stream_options", []), ("n", "test"), ("echo", 1), ("frequency_penalty", "x"),
+        ("logit_bias", []), ("stop_token_ids", ["a"]), ("bad_words", "a"), ("logprobs", True),
+        ("response_format", "json"), ("use_beam_search", 0), ("cache_salt", 1),
     ],
 )  # fmt: skip
 def test_a_wrong_type_is_refused_by_name(field: str, value: Any) -> None:
@@ -107,6 +123,11 @@ def test_a_wrong_type_is_refused_by_name(field: str, value: Any) -> None:
         ("top_p", 1.1), ("top_k", -2), ("min_p", -0.1), ("min_p", 1.1), ("seed", 2**63),
         ("seed", -(2**63) - 1), ("stop", [""]), ("stop", ["a"] * 5), ("n", 0), ("n", 129),
         ("stream_options", {"include_usage": True}), ("presence_penalty", 3),
+        ("stream_options", {"include_usage": False}), ("repetition_penalty", 0),
+        ("logit_bias", {"a": 1}), ("logit_bias", {"1": 101}), ("logit_bias", {"-1": 1}),
+        ("allowed_token_ids", []), ("bad_words", [""]), ("logprobs", 21), ("logprobs", -1),
+        ("min_tokens", -1), ("cache_salt", ""), ("cache_salt", "a@b"), ("stream_interval", 0),
+        ("truncate_prompt_tokens", -2), ("truncation_side", "top"), ("priority", 2**31),
     ],
 )  # fmt: skip
 def test_a_value_out_of_range_is_refused_by_name(field: str, value: Any) -> None:
@@ -117,8 +138,10 @@ def test_a_value_out_of_range_is_refused_by_name(field: str, value: Any) -> None
 
 def test_the_edges_of_the_ranges_are_taken() -> None:
     call = completion(max_tokens=0, temperature=0, top_p=1e-9, top_k=-1, seed=-(2**63), n=1)
-    assert (call.max_tokens, call.clamp, call.temperature, call.top_k) == (0, False, 0.0, 0)
-    assert completion(seed=2**63 - 1, temperature=2, top_k=7.0).top_k == 7
+    assert (call.max_tokens, call.clamp) == (0, False)
+    assert (call.sampling.temperature, call.sampling.top_k) == (0.0, 0)
+    assert completion(seed=2**63 - 1, temperature=2, top_k=7.0).sampling.top_k == 7
+    assert completion(top_k=10**30).sampling.top_k == 2**31 - 1
 
 
 def test_usage_on_every_chunk_needs_usage() -> None:
@@ -134,27 +157,132 @@ def test_empty_stream_options_need_no_stream(options: Any) -> None:
     assert not completion(stream_options=options).include_usage
 
 
-SAMPLES: dict[str, Any] = {"integer": 2, "number": 0.5, "any": {"x": 1}}
+SAMPLES: dict[str, Any] = {
+    "use_beam_search": True, "length_penalty": 0.5, "suffix": "x", "echo": True,
+    "functions": [{}], "modalities": ["audio"], "documents": [{}], "return_prompt_text": True,
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", COMPLETION_UNBUILT)
-def test_an_unbuilt_field_of_completions_is_refused_by_name(name: str) -> None:
-    rule = COMPLETION_UNBUILT[name]
-    value = SAMPLES.get(rule.kind, not (rule.neutral and rule.neutral[0]))
+def refused(table: Table) -> list[str]:
+    return [field.name for field in table.values() if field.support is Support.REFUSED]
+
+
+@pytest.mark.parametrize(
+    ("make", "table", "name"),
+    [
+        *((completion, COMPLETION, name) for name in refused(COMPLETION)),
+        *((chat, CHAT, name) for name in refused(CHAT)),
+    ],
+)
+def test_what_is_not_built_is_refused_by_name_and_its_neutral_values_taken(
+    make: Any, table: Table, name: str
+) -> None:
     with pytest.raises(errors.UnsupportedParameter) as caught:
-        completion(**{name: value})
+        make(**{name: SAMPLES.get(name, {"x": 1})})
     assert caught.value.param == name
+    for neutral in table[name].neutral:
+        assert make(**{name: neutral}) == make()
 
 
-@pytest.mark.parametrize("name", CHAT_UNBUILT)
-def test_an_unbuilt_field_of_chat_is_refused_by_name_and_its_neutral_value_taken(name: str) -> None:
-    rule = CHAT_UNBUILT[name]
-    value = SAMPLES.get(rule.kind, not (rule.neutral and rule.neutral[0]))
+@pytest.mark.parametrize(("best_of", "n"), [(2, 1), (1, 2), (3, 2)])
+def test_only_as_many_as_asked_for_are_made(best_of: int, n: int) -> None:
     with pytest.raises(errors.UnsupportedParameter) as caught:
-        chat(**{name: value})
-    assert caught.value.param == name
-    for neutral in rule.neutral:
-        assert chat(**{name: neutral}) == chat()
+        completion(best_of=best_of, n=n)
+    assert caught.value.param == "best_of"
+    assert completion(best_of=2, n=2).n == 2
+
+
+def test_logprobs_of_both_routes_read_alike() -> None:
+    assert completion().logprobs is completion().sampling.logprobs is None
+    assert (completion(logprobs=0).logprobs, completion(logprobs=3).sampling.logprobs) == (0, 3)
+    assert chat(logprobs=False).logprobs is chat().sampling.logprobs is None
+    call = chat(logprobs=True, top_logprobs=2)
+    assert (call.logprobs, call.sampling.logprobs) == (2, 2)
+    assert chat(logprobs=True).sampling.logprobs == 0
+    with pytest.raises(errors.InvalidValue) as caught:
+        chat(top_logprobs=2)
+    assert caught.value.param == "top_logprobs"
+
+
+def test_an_echoed_prompt_is_scored_where_logprobs_are_asked_for() -> None:
+    assert completion(echo=True).sampling.prompt_logprobs is None
+    assert completion(echo=True, logprobs=2).sampling.prompt_logprobs == 2
+    assert completion(echo=True, logprobs=2, prompt_logprobs=5).sampling.prompt_logprobs == 5
+    with pytest.raises(errors.InvalidValue):
+        completion(prompt_logprobs=1, stream=True)
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "grammar"),
+    [
+        ({"response_format": {"type": "text"}}, None),
+        ({"response_format": {"type": "json_object"}}, Grammar(GrammarKind.JSON_OBJECT)),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+            Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
+        ),
+        ({"structured_outputs": {"regex": "a+"}}, Grammar(GrammarKind.REGEX, "a+")),
+        ({"structured_outputs": {"choice": ["ü", "b"]}}, Grammar(GrammarKind.CHOICE, '["ü", "b"]')),
+        ({"structured_outputs": {"grammar": "start: /a/"}}, Grammar(GrammarKind.LARK,
+                                                                    "start: /a/")),
+    ],
+)  # fmt: skip
+def test_the_forms_of_structured_output(fields: Any, grammar: Grammar | None) -> None:
+    assert completion(**fields).grammar == chat(**fields).grammar == grammar
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"response_format": {}}, "response_format.type"),
+        ({"response_format": {"type": "xml"}}, "response_format.type"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+            "response_format.json_schema.schema",
+        ),
+        ({"structured_outputs": {}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a", "json": {}}}, "structured_outputs"),
+        ({"structured_outputs": {"choice": []}}, "structured_outputs.choice"),
+        (
+            {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}},
+            "structured_outputs",
+        ),
+        ({"response_format": {"type": "json_object"}, "stop": "a"}, "stop"),
+        ({"response_format": {"type": "json_object"}, "min_tokens": 1}, "min_tokens"),
+        ({"tools": [TOOL], "response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [TOOL], "tool_choice": "required", "ignore_eos": True}, "ignore_eos"),
+        ({"tools": [{}]}, "tools.type"),
+        ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.function.name"),
+        ({"tools": [TOOL, TOOL]}, "tools"),
+        ({"tool_choice": "required"}, "tools"),
+        ({"tool_choice": "auto", "tools": []}, "tools"),
+        ({"tools": [TOOL], "tool_choice": "f"}, "tool_choice"),
+        (
+            {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},
+            "tool_choice",
+        ),
+        ({"add_generation_prompt": True, "continue_final_message": True},
+         "continue_final_message"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_itself_is_refused_by_name(fields: Any, param: str) -> None:
+    with pytest.raises(errors.RequestError) as caught:
+        chat(**fields)
+    assert caught.value.param == param
+
+
+def test_tools_are_enforced_by_a_grammar_only_where_they_must_be_called() -> None:
+    assert chat(tools=[TOOL]).grammar is None
+    assert chat(tools=[TOOL], tool_choice="none").conversation.use is None
+    assert chat(tools=[]).conversation.use is None
+    assert '"f"' in chat(tools=[TOOL], tool_choice="required").grammar.text.replace("\\", "")
+    other = {"type": "function", "function": {"name": "other"}}
+    named = {"type": "function", "function": {"name": "f"}}
+    assert "other" not in chat(tools=[TOOL, other], tool_choice=named).grammar.text
 
 
 def test_unknown_and_harmless_fields_are_ignored() -> None:
@@ -170,12 +298,27 @@ def test_max_completion_tokens_wins() -> None:
 def test_parts_of_text_are_joined_by_line_breaks() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     call = chat(messages=[{"role": "user", "content": parts, "name": "x"}])
-    assert call.messages == ({"role": "user", "content": "a\nb", "name": "x"},)
+    (message,) = call.conversation.messages
+    assert message == {"role": "user", "content": "a\nb", "name": "x"}
 
 
 def test_null_tool_calls_are_as_absent() -> None:
     messages = [{"role": "assistant", "content": "a", "tool_calls": None}]
-    assert chat(messages=messages).messages == ({"role": "assistant", "content": "a"},)
+    (message,) = chat(messages=messages).conversation.messages
+    assert message == {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"), [('{"a": 1}', {"a": 1}), ("", {}), ("null", {}), (None, {}), ({}, {})]
+)
+def test_the_arguments_of_earlier_calls_reach_the_template_as_objects(
+    arguments: Any, read: Any
+) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    messages = [{"role": "assistant", "tool_calls": [call]}]
+    (message,) = chat(messages=messages).conversation.messages
+    assert message["tool_calls"][0]["function"]["arguments"] == read
+    assert message["content"] is None
 
 
 @pytest.mark.parametrize(
@@ -195,6 +338,17 @@ def test_null_tool_calls_are_as_absent() -> None:
             [{"role": "user", "content": [{"type": "image_url"}]}],
             errors.InvalidValue,
             "messages.0.content.0.type",
+        ),
+        ([{"role": "tool", "content": "a"}], errors.MissingParameter, "messages.0.tool_call_id"),
+        (
+            [{"role": "assistant", "tool_calls": [{}]}],
+            errors.MissingParameter,
+            "messages.0.tool_calls.0.function",
+        ),
+        (
+            [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
+            errors.InvalidValue,
+            "messages.0.tool_calls.0.function.arguments",
         ),
         (
             [{"role": "user", "content": [{"type": "text", "text": 1}]}],
@@ -216,6 +370,7 @@ def test_the_room_is_what_the_context_leaves() -> None:
     assert room_for(10, 6, 16, "prompt", clamp=False) == 6
     assert room_for(10, 16, 16, "prompt", clamp=True) == 6
     assert room_for(10, 0, 16, "prompt", clamp=False) == 0
+    assert room_for(16, 0, 16, "prompt", clamp=False) == 0
 
 
 @pytest.mark.parametrize(

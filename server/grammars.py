@@ -1,0 +1,142 @@
+"""Structured output: from the request's fields to a grammar that the engine can follow.
+
+`check` asks the engine's own grammar library, which needs no torch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from core.errors import InvalidValue, MissingParameter, UnsupportedParameter
+from core.request import Grammar, GrammarKind
+from engine.grammar import check_grammar
+from server.fields import Field, Structure, table_of
+from server.kinds import Anything, Boolean, Kind, ListOf, OneOf, Schema, Text
+
+MAX_CHARACTERS: Final = 64 * 1024  # of a grammar's text
+MAX_CHOICES: Final = 1024
+
+_JSON_SCHEMA: Final = table_of(
+    [
+        Field(name="name", kind=Text(), note="what the client calls it"),
+        Field(name="schema", kind=Anything(dict), note="the JSON schema", required=True),
+        Field(name="strict", kind=Boolean(), note="the schema is always followed"),
+        Field(name="description", kind=Text(), note="not shown to the model"),
+    ]
+)
+_RESPONSE_FORMAT: Final = table_of(
+    [
+        Field(
+            name="type",
+            kind=OneOf(("text", "json_object", "json_schema")),
+            note="what the answer must be",
+            required=True,
+        ),
+        Field(name="json_schema", kind=Structure(_JSON_SCHEMA), note="for the type json_schema"),
+    ]
+)
+_STRUCTURED: Final = table_of(
+    [
+        Field(name="json", kind=Anything(dict), note="a JSON schema"),
+        Field(name="json_object", kind=Boolean(), note="any JSON object"),
+        Field(name="regex", kind=Text(least=1, most=MAX_CHARACTERS), note="a regular expression"),
+        Field(
+            name="choice",
+            kind=ListOf(Text(least=1), least=1, most=MAX_CHOICES),
+            note="one of these texts",
+        ),
+        Field(name="grammar", kind=Text(least=1, most=MAX_CHARACTERS), note="a Lark grammar"),
+    ]
+)
+
+
+class ResponseFormatKind:
+    """OpenAI's `response_format`; reads as a grammar, or None for text."""
+
+    _structure: Final = Structure(_RESPONSE_FORMAT)
+
+    def read(self, value: Any, path: str) -> Grammar | None:
+        given = self._structure.read(value, path)
+        if given["type"] == "text":
+            return None
+        if given["type"] == "json_object":
+            return Grammar(GrammarKind.JSON_OBJECT)
+        if given["json_schema"] is None:
+            raise MissingParameter(f"{path}.json_schema is required", f"{path}.json_schema")
+        return _json_schema(given["json_schema"]["schema"], path)
+
+    def schema(self) -> Schema:
+        return self._structure.schema()
+
+
+class StructuredOutputsKind:
+    """vLLM's `structured_outputs`: exactly one of its keys."""
+
+    _structure: Final = Structure(_STRUCTURED)
+
+    def read(self, value: Any, path: str) -> Grammar:
+        given = self._structure.read(value, path)
+        asked = [name for name, one in given.items() if one is not None and one is not False]
+        if len(asked) != 1:
+            raise InvalidValue(f"{path} must hold exactly one of {', '.join(_STRUCTURED)}", path)
+        match asked[0]:
+            case "json":
+                return _json_schema(given["json"], path)
+            case "json_object":
+                return Grammar(GrammarKind.JSON_OBJECT)
+            case "regex":
+                return Grammar(GrammarKind.REGEX, given["regex"])
+            case "choice":
+                return Grammar(GrammarKind.CHOICE, json.dumps(given["choice"], ensure_ascii=False))
+            case _:
+                return Grammar(GrammarKind.LARK, given["grammar"])
+
+    def schema(self) -> Schema:
+        return self._structure.schema()
+
+
+RESPONSE_FORMAT: Final[Kind] = ResponseFormatKind()
+STRUCTURED_OUTPUTS: Final[Kind] = StructuredOutputsKind()
+
+# Only the grammar decides what comes and where it ends: these could cut it or leave it no token.
+NOT_WITH_A_GRAMMAR: Final = (
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "min_tokens",
+    "allowed_token_ids",
+    "bad_words",
+)
+
+
+def _json_schema(schema: Mapping[str, Any], path: str) -> Grammar:
+    text = json.dumps(schema, ensure_ascii=False)
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidValue(f"the schema of {path} is over {MAX_CHARACTERS} characters", path)
+    return Grammar(GrammarKind.JSON_SCHEMA, text)
+
+
+def refuse_conflicts(values: Mapping[str, Any], param: str) -> None:
+    """Refuse what does not go with a grammar, which the field `param` brought.
+
+    Raises:
+        UnsupportedParameter: names the other field.
+    """
+    for name in NOT_WITH_A_GRAMMAR:
+        if values[name]:
+            raise UnsupportedParameter(f"{name} cannot be combined with {param}", name)
+
+
+async def check(grammar: Grammar, param: str) -> None:
+    """Ask the engine's library, in a thread, whether it can follow the grammar.
+
+    Raises:
+        InvalidValue: it cannot; names the keyword or the place in the library's words.
+    """
+    try:
+        await asyncio.to_thread(check_grammar, grammar)
+    except InvalidValue as error:
+        raise InvalidValue(f"{param} cannot be followed: {error.message}", param) from None

@@ -1,0 +1,109 @@
+"""Every form of a chat message, brought to the one that templates read. It renders nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from core.errors import InvalidType, InvalidValue, MissingParameter
+from server.kinds import Schema, typed
+
+Message = Mapping[str, Any]
+
+_TEXT_PARTS: Final = {"text": "text", "refusal": "refusal"}  # a part's type, and where its text is
+
+
+class MessageList:
+    """A conversation. Parts of text are joined by line breaks; a lone part is its text.
+
+    Tool calls reach the template with their arguments as an object, as templates expect.
+    Unknown keys and roles are the template's to judge.
+    """
+
+    def read(self, value: Any, path: str) -> tuple[Message, ...]:
+        messages = typed(value, list, "a list", path)
+        if not messages:
+            raise InvalidValue(f"{path} must not be empty", path)
+        return tuple(_message(item, f"{path}.{at}") for at, item in enumerate(messages))
+
+    def schema(self) -> Schema:
+        part = {
+            "type": "object",
+            "properties": {"type": {"enum": ["text", "refusal"]}, "text": {"type": "string"}},
+            "required": ["type"],
+        }
+        parts = {"type": "array", "items": part, "minItems": 1}
+        content = {"anyOf": [{"type": "string"}, parts, {"type": "null"}]}
+        message = {
+            "type": "object",
+            "properties": {"role": {"type": "string"}, "content": content},
+            "required": ["role"],
+        }
+        return {"type": "array", "items": message, "minItems": 1}
+
+
+def _message(item: Any, path: str) -> Message:
+    message = typed(item, dict, "an object", path)
+    role = _required_text(message, "role", path)
+    read = {**message, "content": _content(message.get("content"), f"{path}.content")}
+    calls = read.pop("tool_calls", None)
+    if calls:  # null and [] are as absent
+        read["tool_calls"] = _tool_calls(calls, f"{path}.tool_calls")
+    if read["content"] is None and not (calls and role == "assistant"):
+        raise MissingParameter(f"{path}.content is required", f"{path}.content")
+    if role == "tool":
+        _required_text(message, "tool_call_id", path)
+    return read
+
+
+def _required_text(item: Mapping[str, Any], key: str, path: str) -> str:
+    value = item.get(key)
+    if value is None:
+        raise MissingParameter(f"{path}.{key} is required", f"{path}.{key}")
+    return str(typed(value, str, "a string", f"{path}.{key}"))
+
+
+def _content(content: Any, path: str) -> str | None:
+    if content is None or isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not content:
+        raise InvalidType(f"{path} must be a string or a list of text parts", path)
+    return "\n".join(_part(part, f"{path}.{at}") for at, part in enumerate(content))
+
+
+def _part(item: Any, path: str) -> str:
+    part = typed(item, dict, "an object", path)
+    kind = part.get("type")
+    if not isinstance(kind, str) or kind not in _TEXT_PARTS:
+        message = f"{path}.type must be 'text': the model reads nothing else"
+        raise InvalidValue(message, f"{path}.type")
+    return _required_text(part, _TEXT_PARTS[kind], path)
+
+
+def _tool_calls(value: Any, path: str) -> list[dict[str, Any]]:
+    return [
+        _tool_call(item, f"{path}.{at}")
+        for at, item in enumerate(typed(value, list, "a list", path))
+    ]
+
+
+def _tool_call(item: Any, path: str) -> dict[str, Any]:
+    call, path = typed(item, dict, "an object", path), f"{path}.function"
+    if call.get("function") is None:
+        raise MissingParameter(f"{path} is required", path)
+    function = typed(call["function"], dict, "an object", path)
+    name = _required_text(function, "name", path)
+    arguments = _arguments(function.get("arguments"), f"{path}.arguments")
+    return {**call, "function": {**function, "name": name, "arguments": arguments}}
+
+
+def _arguments(value: Any, path: str) -> dict[str, Any]:
+    """Read arguments given as JSON text or as an object; nothing, "" and "null" mean none."""
+    if isinstance(value, str) and value.strip():
+        try:
+            value = msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            raise InvalidValue(f"{path} must be the JSON text of an object", path) from None
+    return dict(typed(value, dict, "the JSON text of an object", path)) if value else {}

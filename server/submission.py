@@ -1,0 +1,117 @@
+"""From one validated request to its generations: what the engine is told, how answers are read."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from core.request import RequestId
+from core.wire import Submit
+from server.bodies import ChatShape, CompletionShape, Shape
+from server.choice import ChoicePlan
+from server.detokenizer import Detokenizer
+from server.logprobs import LogprobWriter
+from server.prompts import Prompted, bad_word_ids
+from server.tokenizer import ModelTokenizer
+from server.tool_parser import ToolCallParser
+from server.validation import ChatCall, CompletionCall, GenerationCall
+
+
+def child_seed(seed: int, index: int) -> int:
+    """Derive the seed of choice `index` of a prompt; the first has the request's own."""
+    if index == 0:
+        return seed
+    digest = hashlib.blake2b(struct.pack(">qq", seed, index), digest_size=8).digest()
+    return int.from_bytes(digest, "big", signed=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """All choices of one request: index = prompt's index × n + choice's index.
+
+    `draw_seed` gives a seed to each prompt of a request that brings none.
+    """
+
+    call: GenerationCall
+    prompts: Sequence[Prompted]
+    tokenizer: ModelTokenizer
+    eos_token_ids: tuple[int, ...]
+    draw_seed: Callable[[], int]
+
+    @property
+    def count(self) -> int:
+        return len(self.prompts) * self.call.n
+
+    def shape(self) -> Shape:
+        call, writer = self.call, None
+        if call.logprobs is not None:
+            writer = LogprobWriter(self.tokenizer.shown_bytes, call.logprobs, call.tokens_as_ids)
+        return ChatShape(writer) if isinstance(call, ChatCall) else CompletionShape(writer)
+
+    def submits(self, answer_id: str) -> Iterator[Submit]:
+        """Build what goes to the engine; a lone generation has the answer's own id."""
+        call = self.call
+        sampling = replace(call.sampling, bad_words=bad_word_ids(call.bad_words, self.tokenizer))
+        stops = call.stop_token_ids.union(() if call.ignore_eos else self.eos_token_ids)
+        for at, prompt in enumerate(self.prompts):
+            seed = self.draw_seed() if call.seed is None else call.seed
+            for child in range(call.n):
+                index = at * call.n + child
+                yield Submit(
+                    id=RequestId(answer_id if self.count == 1 else f"{answer_id}-{index}"),
+                    prompt_ids=prompt.ids,
+                    max_tokens=prompt.max_tokens,
+                    sampling=replace(sampling, seed=child_seed(seed, child)),
+                    stop_token_ids=tuple(sorted(stops)),
+                    grammar=call.grammar,
+                    cache_salt=call.cache_salt,
+                    priority=call.priority,
+                )
+
+    def plan(self, answer_id: str, index: int) -> ChoicePlan:
+        """Say how the tokens of a choice are read."""
+        call = self.call
+        echo, offsets = self._echo(self.prompts[index // call.n])
+        stops, least = call.stop, call.sampling.min_tokens
+        parser = None
+        if isinstance(call, ChatCall) and call.conversation.use is not None:
+            parser = ToolCallParser(f"call_{answer_id}-{index}-")
+        return ChoicePlan(
+            detokenizer=Detokenizer(self._table, stops, call.keep_stop, least),
+            echo=echo,
+            echo_offsets=offsets,
+            caller_stops=call.stop_token_ids,
+            keep_stop=call.keep_stop,
+            interval=call.stream_interval,
+            scores=call.logprobs is not None,
+            parser=parser,
+        )
+
+    @property
+    def _table(self) -> Sequence[bytes]:
+        tokenizer = self.tokenizer
+        return tokenizer.token_bytes if self.call.skip_special_tokens else tokenizer.shown_bytes
+
+    def _echo(self, prompt: Prompted) -> tuple[str | None, Sequence[int]]:
+        """Give an echoed prompt's text, and where in it each token begins if it is scored.
+
+        A text is echoed as it was written: its special tokens show, those put around it do not.
+        """
+        call = self.call
+        if not isinstance(call, CompletionCall) or not call.echo:
+            return None, ()
+        written = prompt.text is not None
+        table = self.tokenizer.shown_bytes if written else self._table
+        added = self.tokenizer.added_before if written and call.add_special_tokens else 0
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        pieces, offsets, size = list[str](), list[int](), 0
+        for at, token in enumerate(prompt.ids):
+            offsets.append(size)
+            pieces.append(decoder.decode(table[token]) if at >= added else "")
+            size += len(pieces[-1])
+        pieces.append(decoder.decode(b"", final=True))
+        text = "".join(pieces) if prompt.text is None else prompt.text
+        return text, offsets if call.logprobs is not None else ()
