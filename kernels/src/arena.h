@@ -6,6 +6,13 @@
 
 #include "layout.h"
 
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#define ASAN_UNPOISON_MEMORY_REGION(address, size) ((void)(address), (void)(size))
+#endif
+
 namespace floorline {
 
 class Arena {
@@ -20,8 +27,12 @@ class Arena {
 #endif
     next_ = kHugePage - reinterpret_cast<uintptr_t>(data_) % kHugePage;
     if (next_ == kHugePage) next_ = 0;
+    ASAN_POISON_MEMORY_REGION(data_, bytes_);  // until it is taken
   }
-  ~Arena() { munmap(data_, bytes_); }
+  ~Arena() {
+    ASAN_UNPOISON_MEMORY_REGION(data_, bytes_);
+    munmap(data_, bytes_);
+  }
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
@@ -32,13 +43,20 @@ class Arena {
     if (next_ + bytes > bytes_) throw std::bad_alloc();
     T* given = reinterpret_cast<T*>(data_ + next_);
     next_ += bytes;
+    ASAN_UNPOISON_MEMORY_REGION(given, count * sizeof(T));
     return given;
   }
 
-  static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64; }
+  // Room that `bytes` take: whole cache lines, and one to stumble over in a sanitised build.
+  static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64 + kRedZone; }
 
  private:
   static constexpr size_t kHugePage = size_t{2} << 20;
+#if defined(__SANITIZE_ADDRESS__)
+  static constexpr size_t kRedZone = 64;
+#else
+  static constexpr size_t kRedZone = 0;
+#endif
   uint8_t* data_ = nullptr;
   size_t bytes_ = 0, next_ = 0;
 };

@@ -58,7 +58,7 @@ inline void each_run(const KVStore& kv, const int32_t* table, int begin, int end
 template <class T, int N>
 void score(const Model& m, const KVStore& kv, const QueryGroup& g, int begin, int end,
            float (*scores)[kPartition + kLanes]) {
-  const int final_block = (end - 1) / kv.block_size;
+  const int final_block = g.highest() / kv.block_size;
   each_run(kv, g.table, begin, end, [&](int p, int block, int offset, int length) {
     const T* keys = kv.keys<T>(m, g.layer, block, g.kv_head);
     const T* values = kv.values<T>(m, g.layer, block, g.kv_head);
@@ -67,18 +67,22 @@ void score(const Model& m, const KVStore& kv, const QueryGroup& g, int begin, in
     for (int t = 0; t < length; t += kLanes) {
       const int n = smaller(kLanes, kv.block_size - offset - t);
       const T* column = keys + offset + t;
-      Lanes sums[N];
-      UNROLL for (Lanes& total : sums)
-        total = zeros();
-      for (int d = 0; d < g.head_dim; ++d, column += kv.block_size) {
+      Lanes even[N], odd[N];  // head_dim is even; two sums hide the latency of FMA
+      UNROLL for (int i = 0; i < N; ++i)
+        even[i] = odd[i] = zeros();
+      for (int d = 0; d < g.head_dim; d += 2, column += 2 * kv.block_size) {
         prefetch(next + static_cast<size_t>(d) * kv.block_size);
         prefetch(values + static_cast<size_t>(d) * kv.block_size);
-        const Lanes key = n == kLanes ? load(column) : load_part(column, n);
+        const Lanes key0 = n == kLanes ? load(column) : load_part(column, n);
         UNROLL for (int i = 0; i < N; ++i)
-          sums[i] = fma(splat(g.values[d * N + i]), key, sums[i]);
+          even[i] = fma(splat(g.values[d * N + i]), key0, even[i]);
+        const T* second = column + kv.block_size;
+        const Lanes key1 = n == kLanes ? load(second) : load_part(second, n);
+        UNROLL for (int i = 0; i < N; ++i)
+          odd[i] = fma(splat(g.values[(d + 1) * N + i]), key1, odd[i]);
       }
       UNROLL for (int i = 0; i < N; ++i)
-        store(&scores[i][p + t - begin], sums[i]);
+        store(&scores[i][p + t - begin], add(even[i], odd[i]));
     }
   });
 }

@@ -57,8 +57,8 @@ constexpr int group_header() {
 
 // Sum the byte products of one group for R rows; `x` is the first row's group.
 template <Format F, int R>
-inline void group_dot(const uint8_t* w, const int8_t* x, int stride, const int32_t* sums,
-                      int sum_stride, Ints (&acc)[R]) {
+inline void group_dot(const uint8_t* w, const int8_t* x, int stride, const int32_t* starts,
+                      int start_stride, Ints (&acc)[R]) {
   if constexpr (F == Format::int4_g32) {
     UNROLL for (Ints& total : acc)
       total = splat(0);
@@ -72,7 +72,7 @@ inline void group_dot(const uint8_t* w, const int8_t* x, int stride, const int32
     }
   } else {
     UNROLL for (int r = 0; r < R; ++r)
-      acc[r] = signed_start(sums[static_cast<size_t>(r) * sum_stride]);
+      acc[r] = signed_start(starts[static_cast<size_t>(r) * start_stride]);
     UNROLL for (int t = 0; t < 8; ++t) {
       const SignedBytes weights = as_signed(load_bytes(w + t * 64));
       UNROLL for (int r = 0; r < R; ++r)
@@ -88,18 +88,19 @@ void integer_tile(const uint8_t* panel, const Activations& x, int row, int colum
   const int groups = round_up(columns, kGroup) / kGroup, group_stride = x.group_stride();
   const int8_t* bytes = x.bytes + static_cast<size_t>(row) * x.byte_stride;
   const float* scales = x.scales + static_cast<size_t>(row) * group_stride;
-  const int32_t* sums = x.sums + static_cast<size_t>(row) * group_stride;
+  const int32_t* starts = x.starts + static_cast<size_t>(row) * group_stride;
+  const float* offsets = x.offsets + static_cast<size_t>(row) * group_stride;
   const uint8_t* w = panel + (F == Format::int8 ? kLanes * 4 : 0);
   constexpr int kWeights = F == Format::int4_g32 ? 256 : 512;
   Lanes totals[R];
   UNROLL for (Lanes& total : totals)
     total = zeros();
-  for (int g = 0; g < groups; ++g, bytes += kGroup, ++scales, ++sums) {
+  for (int g = 0; g < groups; ++g, bytes += kGroup, ++scales, ++starts, ++offsets) {
     constexpr int kHeader = group_header<F>();
     UNROLL for (int line = 0; line < kHeader + kWeights; line += 64)
       prefetch(w + kAhead + line);
     Ints acc[R];
-    group_dot<F, R>(w + kHeader, bytes, x.byte_stride, sums, group_stride, acc);
+    group_dot<F, R>(w + kHeader, bytes, x.byte_stride, starts, group_stride, acc);
     const Half* header = reinterpret_cast<const Half*>(w);
     UNROLL for (int r = 0; r < R; ++r) {
       const size_t at = static_cast<size_t>(r) * group_stride;
@@ -109,8 +110,7 @@ void integer_tile(const uint8_t* panel, const Activations& x, int row, int colum
       } else {
         totals[r] = fma(mul(load(header), scale), to_float(acc[r]), totals[r]);
         if constexpr (F == Format::int4_g32)
-          totals[r] = fma(load(header + kLanes), splat(scales[at] * static_cast<float>(sums[at])),
-                          totals[r]);
+          totals[r] = fma(load(header + kLanes), splat(offsets[at]), totals[r]);
       }
     }
     w += kHeader + kWeights;

@@ -84,9 +84,10 @@ struct Batch {
 struct Activations {
   float* values = nullptr;  // [T][stride], zero from the width on
   int stride = 0;
-  int8_t* bytes = nullptr;  // [T][byte_stride]
-  float* scales = nullptr;  // [T][byte_stride / 32]
-  int32_t* sums = nullptr;  // the same: sums of a group's bytes
+  int8_t* bytes = nullptr;    // [T][byte_stride]
+  float* scales = nullptr;    // [T][byte_stride / 32]
+  int32_t* starts = nullptr;  // the same: -128 times the sum of a group's bytes
+  float* offsets = nullptr;   // the same: that sum times the scale
   int byte_stride = 0;
 
   int group_stride() const { return byte_stride / kGroup; }

@@ -143,14 +143,16 @@ void product(const Array& x, const nb::tuple& packed, const Writable& y,
   const Isa* isa = find_isa(isa_name.c_str());
   if (isa == nullptr) throw Unsupported("unsupported: no instruction set '" + isa_name + "' here");
   const int stride = round_up(t.columns, kGroup), groups = stride / kGroup;
-  std::vector<float> padded(static_cast<size_t>(rows) * stride), scales(padded.size() / kGroup);
+  const size_t scalars = static_cast<size_t>(rows) * groups;
+  std::vector<float> padded(scalars * kGroup), scales(scalars), offsets(scalars);
   std::vector<int8_t> bytes(padded.size());
-  std::vector<int32_t> sums(static_cast<size_t>(rows) * groups);
+  std::vector<int32_t> starts(scalars);
   for (int r = 0; r < rows; ++r)
     if (t.columns > 0)
       std::memcpy(&padded[static_cast<size_t>(r) * stride],
                   values + static_cast<size_t>(r) * t.columns, t.columns * sizeof(float));
-  const Activations a{padded.data(), stride, bytes.data(), scales.data(), sums.data(), stride};
+  const Activations a{padded.data(), stride,         bytes.data(), scales.data(),
+                      starts.data(), offsets.data(), stride};
   const Matrix matrix{t.data, nullptr, t.rows, t.columns, t.format};
   Team team(threads);
   isa->product(matrix, a, rows, integer_activations_named(activations), out, team);

@@ -52,7 +52,7 @@ NativeModel::NativeModel(Model shape, Options options, std::map<std::string, Ten
   kv_ = {nullptr, options_.num_blocks, options_.block_size, options_.half_kv};
   kv_bytes_ = model_.layers.size() * kv_.num_blocks * model_.kv_heads * kv_.head_elements(model_) *
               (kv_.half ? 2 : 4);
-  store_.emplace(kv_bytes_ + 64);
+  store_.emplace(kv_bytes_ + 128);
   kv_.data = store_->take<uint8_t>(kv_bytes_);
   take_scratch();
 }
@@ -109,7 +109,7 @@ void NativeModel::take_layer(int index) {
 }
 
 void NativeModel::take_weights() {
-  size_t room = 64;
+  size_t room = 128;
   for (const auto& [name, tensor] : given_) room += tensor_room(tensor);
   weights_.emplace(room);
   weights_start_ = weights_->take<uint8_t>(0);
@@ -128,7 +128,8 @@ void NativeModel::take_activations(Activations& a, int width) {
   a.values = work_->take<float>(rows * a.stride);
   a.bytes = work_->take<int8_t>(rows * a.byte_stride);
   a.scales = work_->take<float>(rows * a.group_stride());
-  a.sums = work_->take<int32_t>(rows * a.group_stride());
+  a.starts = work_->take<int32_t>(rows * a.group_stride());
+  a.offsets = work_->take<float>(rows * a.group_stride());
 }
 
 void NativeModel::take_scratch() {
@@ -141,7 +142,7 @@ void NativeModel::take_scratch() {
   const size_t partial = static_cast<size_t>(kQueries) * (2 + round_up(m.head_dim, kLanes));
   const size_t partials = partial * s.max_partitions * s.max_split_items;
   const size_t row = s.residual_stride + m.qkv_stride() + m.head_dim + 12 * m.widest();
-  work_.emplace((rows * row + partials) * sizeof(float) + 64 * 32);
+  work_.emplace((rows * row + partials) * sizeof(float) + 64 * 64);
   s.residual = work_->take<float>(rows * s.residual_stride);
   s.qkv = work_->take<float>(rows * m.qkv_stride());
   s.angles = work_->take<float>(rows * m.head_dim);

@@ -53,7 +53,8 @@ inline void quantise(const Activations& a, int row) {
   const float* x = a.values + static_cast<size_t>(row) * a.stride;
   int8_t* bytes = a.bytes + static_cast<size_t>(row) * a.byte_stride;
   float* scales = a.scales + static_cast<size_t>(row) * a.group_stride();
-  int32_t* sums = a.sums + static_cast<size_t>(row) * a.group_stride();
+  int32_t* starts = a.starts + static_cast<size_t>(row) * a.group_stride();
+  float* offsets = a.offsets + static_cast<size_t>(row) * a.group_stride();
   for (int g = 0; g < a.group_stride(); ++g, x += kGroup, bytes += kGroup) {
     const Lanes low = load(x), high = load(x + kLanes);
     const float peak = largest(maximum(absolute(low), absolute(high)));
@@ -63,7 +64,9 @@ inline void quantise(const Activations& a, int row) {
     store_bytes(bytes, q0);
     store_bytes(bytes + kLanes, q1);
     scales[g] = peak / 127.f + poison;
-    sums[g] = sum(add(q0, q1));
+    const int total = sum(add(q0, q1));
+    starts[g] = -128 * total;
+    offsets[g] = scales[g] * static_cast<float>(total);
   }
 }
 

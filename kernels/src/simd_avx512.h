@@ -65,7 +65,7 @@ template <int J>
 inline Lanes byte_lane(Bytes b) {
   return to_float(_mm512_and_si512(_mm512_srli_epi32(b, 8 * J), splat(255)));
 }
-inline Ints signed_start(int sum_x) { return splat(-128 * sum_x); }
+inline Ints signed_start(int start) { return splat(start); }
 inline Ints dot(Ints acc, Bytes w, int x4) { return _mm512_dpbusd_epi32(acc, w, splat(x4)); }
 inline Ints dot_signed(Ints acc, SignedBytes w, int x4) { return dot(acc, w, x4); }
 

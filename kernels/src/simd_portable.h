@@ -132,7 +132,7 @@ template <int J>
 inline Lanes byte_lane(Bytes b) {
   return map([&](int i) { return static_cast<float>(b.at[4 * i + J]); });
 }
-inline Ints signed_start(int sum_x) { return splat(-128 * sum_x); }
+inline Ints signed_start(int start) { return splat(start); }
 inline Ints dot(Ints acc, const Bytes& w, int x4) {
   int8_t x[4];
   std::memcpy(x, &x4, 4);

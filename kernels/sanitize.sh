@@ -1,0 +1,24 @@
+#!/bin/sh
+# Run the kernel tests on a build with AddressSanitizer and UndefinedBehaviorSanitizer.
+# Usage: kernels/sanitize.sh [python]. Needs cmake, a C++ compiler and nanobind in that Python.
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+python=${1:-python}
+work=$root/build/sanitized
+mkdir -p "$work/tree"
+cmake -S "$root/kernels" -B "$work/cmake" -DFLOORLINE_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+  -DPython_EXECUTABLE="$(command -v "$python")" >/dev/null
+cmake --build "$work/cmake" --target _native --parallel 2
+# A copy of what the tests import, so that the sanitised module stands where the real one would.
+for package in core kernels tests; do
+  rm -rf "$work/tree/$package"
+  cp -r "$root/$package" "$work/tree/$package"
+done
+rm -f "$work"/tree/kernels/_native*.so
+cp "$work"/cmake/_native*.so "$work/tree/kernels/"
+cp "$root/pyproject.toml" "$work/tree/"
+cd "$work/tree"
+libraries="$(${CXX:-c++} -print-file-name=libasan.so) $(${CXX:-c++} -print-file-name=libstdc++.so)"
+# Python itself leaks at exit.
+LD_PRELOAD="$libraries" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
+  "$python" -m pytest -q --timeout 900 -p no:cacheprovider tests/unit/kernels
