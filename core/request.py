@@ -93,6 +93,7 @@ class Request:
     phase: Phase = Phase.QUEUED
     finish_reason: FinishReason | None = None
 
+    admitted_tokens: int = 0  # known when it was last admitted
     computed_tokens: int = 0  # leading tokens with valid KV
     highest_computed_tokens: int = 0  # the most it ever had: positions below are recomputed ones
     cached_tokens: int = 0  # taken from the prefix index, over all its admissions

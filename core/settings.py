@@ -56,6 +56,9 @@ class KVSettings:
     num_kv_blocks: int | None = setting(
         None, "blocks in the KV store; overrides --kv-memory", "blocks", "N"
     )
+    prefix_caching: bool = setting(
+        True, "keep the blocks of known prefixes, and share them within a tenant"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from core.wire import (
     Idle,
     PoolState,
     Segments,
+    SharedRun,
     SliceRecord,
     StepReport,
     Submit,
@@ -74,13 +75,13 @@ class EngineLoop:
         """Decide, compute, apply, tell."""
         received_ns = self._now_ns()
         plan = self._scheduler.plan()
-        records = slice_records(plan)
+        records, shared = slice_records(plan), self._scheduler.shared_runs(plan)
         planned_ns = self._now_ns()
         result = self._execute(plan)
         if result is not None:
             executed_ns = self._now_ns()
             self._ended += self._scheduler.commit(plan, result)
-            self._report(plan, records, result, (received_ns, planned_ns, executed_ns))
+            self._report(plan, records, shared, result, (received_ns, planned_ns, executed_ns))
 
     def _receive(self) -> None:
         while not self._closed:
@@ -113,6 +114,9 @@ class EngineLoop:
             max_tokens=message.max_tokens,
             sampling=message.sampling,
             stop_token_ids=frozenset(message.stop_token_ids),
+            tenant=message.tenant,
+            cache_salt=message.cache_salt,
+            priority=message.priority,
         )
         if not self._scheduler.fits(request):
             # the server checks the same limit; this guards the pool against another client
@@ -159,6 +163,7 @@ class EngineLoop:
         self,
         plan: StepPlan,
         records: tuple[SliceRecord, ...],
+        shared: tuple[SharedRun, ...],
         result: StepResult,
         times: tuple[int, int, int],
     ) -> None:
@@ -182,7 +187,7 @@ class EngineLoop:
                 end_ns=end_ns,
                 segments=segments,
                 slices=records,
-                shared=(),
+                shared=shared,
                 distinct_token_ids=distinct_token_ids(plan),
                 tokens=tuple(result.tokens.items()),
                 ended=self._take_ended(),

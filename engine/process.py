@@ -59,7 +59,8 @@ def serve(sock: socket.socket) -> int:
 
 def _run(sock: socket.socket, engine: Engine, settings: EngineSettings) -> None:
     inbox: SimpleQueue[ToEngine | Compiled | None] = SimpleQueue()
-    pool = BlockPool(engine.num_blocks, settings.kv.block_size)
+    kv = settings.kv
+    pool = BlockPool(engine.num_blocks, kv.block_size, kv.prefix_caching)
     scheduler = Scheduler(pool, settings.scheduler)
 
     def publish(message: FromEngine) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from core.request import Request, RequestId
+from core.request import Phase, Request, RequestId
 from core.step import Slice, StepPlan
 
 
@@ -20,6 +20,7 @@ class Draft:
     admitted: list[RequestId] = field(default_factory=list)
     preempted: list[RequestId] = field(default_factory=list)
     pressed: bool = False  # a running request found no block
+    promised: set[bytes] = field(default_factory=set)  # keys of blocks that this step fills
 
     def schedule(self, request: Request) -> None:
         """Append as much of `request` as the budget holds."""
@@ -28,6 +29,12 @@ class Draft:
         scored = _scored(request, length)
         self.slices.append(Slice(request, request.computed_tokens, length, samples, scored))
         self.budget -= length
+        if samples and request.phase is Phase.PREFILL:
+            self.promised.update(request.block_keys[request.indexed_blocks :])
+
+    def promises(self, request: Request, found_blocks: int) -> bool:
+        """Whether others can find more of `request` once this step is done."""
+        return not self.promised.isdisjoint(request.block_keys[found_blocks : found_blocks + 1])
 
     def plan(self) -> StepPlan:
         return StepPlan(tuple(self.slices), tuple(self.admitted), tuple(self.preempted))

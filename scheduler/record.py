@@ -12,17 +12,18 @@ def slice_records(plan: StepPlan) -> tuple[SliceRecord, ...]:
     Invariant: called before `commit`, which moves the counters that are read here and gives the
         blocks of the finished back.
     """
-    return tuple(_record(piece) for piece in plan.slices)
+    admitted = frozenset(plan.admitted)
+    return tuple(_record(piece, piece.request.id in admitted) for piece in plan.slices)
 
 
-def _record(piece: Slice) -> SliceRecord:
+def _record(piece: Slice, admitted: bool) -> SliceRecord:
     request = piece.request
     return SliceRecord(
         id=request.id,
         start=piece.start,
         length=piece.length,
         rows=piece.rows,
-        cached=0,  # there is no prefix index to take tokens from
+        cached=piece.start if admitted else 0,
         recomputed=min(max(request.highest_computed_tokens - piece.start, 0), piece.length),
         blocks=len(request.block_table),
     )

@@ -1,7 +1,6 @@
 """Who runs in the next step, and with how many tokens. No tensors, clocks or sockets live here.
 
 There is no prefill mode and no decode mode: a request's pending tokens decide its slice.
-Running requests are kept in the order of their arrival, and all of them came before all who wait.
 """
 
 from __future__ import annotations
@@ -9,24 +8,27 @@ from __future__ import annotations
 from core.request import FinishReason, Phase, Request, RequestId
 from core.settings import SchedulerSettings
 from core.step import Slice, StepPlan, StepResult
-from core.wire import Ended, PoolState
+from core.wire import Ended, PoolState, SharedRun
 from kvcache.pool import BlockPool
 from scheduler.draft import Draft
+from scheduler.running import Running
+from scheduler.sharing import shared_runs
 from scheduler.waiting import Obstacle, WaitingQueue
 
 
 class Scheduler:
     """The one writer of requests, queues and blocks.
 
-    Invariant: a request that was admitted gains a token, or ends, before it can be preempted; the
-        oldest running request always finds its blocks. So there is always progress.
+    Invariant: a request that was admitted gains a token, or ends, before it can be preempted. Who
+        has gained none yet holds blocks for all it knows, so that it needs none; the first of those
+        who run may take the blocks of all who have. So there is always progress.
     """
 
     def __init__(self, pool: BlockPool, limits: SchedulerSettings) -> None:
         assert limits.max_num_seqs > 0, "a step needs a request"
         assert limits.max_num_batched_tokens > 0, "a step needs a token"
         self._pool, self._limits = pool, limits
-        self._running: dict[RequestId, Request] = {}
+        self._running = Running()
         self._waiting = WaitingQueue()
         self._obstacle = Obstacle.BUDGET
 
@@ -63,29 +65,37 @@ class Scheduler:
         return draft.plan()
 
     def _continue_running(self, draft: Draft) -> None:
-        """Schedule the running, oldest first, until the budget is spent or blocks are short."""
-        for request in tuple(self._running.values()):
-            if request.phase is Phase.QUEUED or draft.budget == 0:  # preempted just now, or spent
+        """Schedule the running, by precedence, until the budget is spent."""
+        for request in tuple(self._running):
+            if draft.budget == 0:
                 return
-            if not self._make_room(request, draft):
-                return
-            draft.schedule(request)
+            if request.phase is not Phase.QUEUED and self._make_room(request, draft):
+                draft.schedule(request)
 
     def _make_room(self, request: Request, draft: Draft) -> bool:
-        """Find blocks for the next slice, at the cost of whoever was admitted last.
+        """Find blocks for the next slice, at the cost of those whom `request` precedes.
 
         Returns:
-            False when `request` is itself the last. It sits this step out and keeps its blocks:
+            False when none of them may lose its blocks. It sits this step out and keeps its own:
             nobody needs them yet, so to preempt it would only throw its work away.
         """
         while not self._pool.grow(request, min(request.pending_tokens, draft.budget)):
             draft.pressed = True
-            newest = self._running[next(reversed(self._running))]
-            if newest is request:
+            victim = self._victim(request)
+            if victim is None:
                 return False
-            self._preempt(newest)
-            draft.preempted.append(newest.id)
+            self._preempt(victim)
+            draft.preempted.append(victim.id)
         return True
+
+    def _victim(self, request: Request) -> Request | None:
+        """Choose the last of those whom it precedes and who gained since they were admitted.
+
+        Its end frees a block: nobody is admitted before all who run have room for their next
+        token, so that a request's last block is its own.
+        """
+        behind = self._running.behind(request)
+        return next((r for r in behind if r.known_tokens > r.admitted_tokens), None)
 
     def _preempt(self, request: Request) -> None:
         """Give its blocks back and queue it first: it will compute its known tokens again."""
@@ -93,38 +103,52 @@ class Scheduler:
         request.discarded_tokens += request.computed_tokens
         request.computed_tokens = 0
         request.preemptions += 1
-        del self._running[request.id]
+        self._running.remove(request)
         self._waiting.push_front(request)
         request.enter(Phase.QUEUED)
 
     def _admit_waiting(self, draft: Draft) -> Obstacle:
-        """Admit from the head of the queue, in order, until something stands in the way."""
+        """Admit from the head of the queue, in order, until something stands in the way.
+
+        A head whose prompt is being computed in this very step waits for it, and shares it in the
+        next. That costs nobody a thing but what is left of this step: a prompt of many steps
+        takes all of each but the last, and nobody was admitted beside it anyhow.
+        """
         while self._waiting:
             if len(self._running) == self._limits.max_num_seqs:
                 return Obstacle.SLOTS
             if draft.budget == 0:
                 return Obstacle.BUDGET
             request = self._waiting.head
-            if not self._pool.grow(request, request.pending_tokens, self._spare(request, draft)):
+            found = self._pool.find(request)
+            if draft.promises(request, len(found)):
+                return Obstacle.BUDGET
+            pending = request.pending_tokens - len(found) * self._pool.block_size
+            if not self._pool.admit(request, found, pending, self._spare(pending, draft)):
                 return Obstacle.KV
             self._waiting.remove(request)
-            self._running[request.id] = request
+            self._running.add(request)
+            request.admitted_tokens = request.known_tokens
             request.enter(Phase.PREFILL)
             draft.admitted.append(request.id)
             draft.schedule(request)
         return Obstacle.BUDGET
 
-    def _spare(self, request: Request, draft: Draft) -> int:
-        """Count the blocks that those who run may still take before `request` has its next token.
+    def _spare(self, pending: int, draft: Draft) -> int:
+        """Count the blocks that those who run may still take before a newcomer has its next token.
 
-        With these left free, and blocks for all its known tokens in hand, nobody has to preempt it
-        before it gained something. Everybody before it is in decode when there is budget left for
-        it, so each takes one token a step, and the rest of each step's budget is its own.
+        With these left free nobody has to sit out, or to be preempted, for its sake. Everybody
+        before it is in decode when there is budget left for it, so each takes one token a step, and
+        the rest of each step's budget is its own.
         """
         others = len(self._running)
-        after_this_step = max(request.pending_tokens - draft.budget, 0)
+        after_this_step = max(pending - draft.budget, 0)
         steps = -(-after_this_step // (self._limits.max_num_batched_tokens - others))
         return others * self._pool.blocks_for(steps)
+
+    def shared_runs(self, plan: StepPlan) -> tuple[SharedRun, ...]:
+        """Tell which context several slices of `plan` read; to be asked before `commit`."""
+        return shared_runs(plan, self._pool.block_size) if self._pool.shared_blocks else ()
 
     # ── commit ────────────────────────────────────────────────────────────────────────────────
 
@@ -143,6 +167,11 @@ class Scheduler:
         return tuple(end for end in ends if end is not None)
 
     def _apply(self, piece: Slice, result: StepResult) -> Ended | None:
+        """Count a slice's tokens, take what it sampled, and end or go on.
+
+        What it computed is published with a token, not before: had a row in it not been finite,
+        the token would have failed, and nobody else may find such blocks.
+        """
         request = piece.request
         request.computed_tokens += piece.length
         request.highest_computed_tokens = max(
@@ -154,6 +183,7 @@ class Scheduler:
             return self._end(request, FinishReason.FAILED, result.failed[request.id])
         if piece.samples:
             request.output_ids.append(result.tokens[request.id])
+            self._pool.publish(request)
         elif request.pending_tokens:  # a part of its prompt: the rest follows
             return None
         if reason := _finish_reason(request):
@@ -196,7 +226,7 @@ class Scheduler:
         if request.phase is Phase.QUEUED:
             self._waiting.remove(request)
         else:
-            del self._running[request.id]
+            self._running.remove(request)
             self._pool.release(request)
         request.finish_reason = reason
         request.enter(Phase.FINISHED)

@@ -18,6 +18,9 @@ class Sizes:
     vocab_size: int
 
 
+History = tuple[str, str, tuple[int, ...]]  # tenant, cache salt, tokens
+
+
 class PagedRunner(ScriptedRunner):
     """A fake model with a KV store: each slot holds the history that was written to it.
 
@@ -27,7 +30,7 @@ class PagedRunner(ScriptedRunner):
     def __init__(self, sizes: Sizes) -> None:
         super().__init__(sizes.vocab_size)
         self._block_size = sizes.block_size
-        self._slots: dict[tuple[BlockId, int], tuple[int, ...]] = {}
+        self._slots: dict[tuple[BlockId, int], History] = {}
 
     def execute(self, plan: StepPlan) -> StepResult:
         live = [piece for piece in plan.slices if piece.request.phase is not Phase.FINISHED]
@@ -39,13 +42,18 @@ class PagedRunner(ScriptedRunner):
 
     def _run(self, piece: Slice) -> None:
         request, end = piece.request, piece.start + piece.length
-        history = (*request.prompt_ids, *request.output_ids)
+        tokens = (*request.prompt_ids, *request.output_ids)
         for position in range(end):
             block = request.block_table[position // self._block_size]
             slot = (block, position % self._block_size)
+            history = (request.tenant, request.cache_salt, tokens[: position + 1])
             if position >= piece.start:
-                self._slots[slot] = history[: position + 1]
-            assert self._slots.get(slot) == history[: position + 1], "another's KV was read"
+                self._slots[slot] = history
+            assert self._slots.get(slot) == history, "another's KV was read"  # B7, B8
+
+    def content_of(self, block: BlockId) -> History:
+        """Tell what a full block holds, from the first token on."""
+        return self._slots[block, self._block_size - 1]
 
 
 def solo_output(request: Request, vocab_size: int) -> list[int]:

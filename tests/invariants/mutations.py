@@ -13,34 +13,34 @@ class Mutant:
     new: str
 
 
-POOL, SCHEDULER = "kvcache/pool.py", "scheduler/scheduler.py"
+POOL, PREFIX, SCHEDULER = "kvcache/pool.py", "kvcache/prefix.py", "scheduler/scheduler.py"
 DRAFT, WAITING, RECORD = "scheduler/draft.py", "scheduler/waiting.py", "scheduler/record.py"
+RUNNING, SHARING = "scheduler/running.py", "scheduler/sharing.py"
 
 MUTANTS = (
     Mutant("a block is released without losing its reference", POOL, "] -= 1", "] -= 0"),
-    Mutant("a block is handed out without a reference", POOL, "] += 1", "] += 0"),
+    Mutant(
+        "a block is handed out without a reference",
+        POOL,
+        "_references[block] += 1\n            request",
+        "_references[block] += 0\n            request",
+    ),
     Mutant(
         "a block stays in the free list when it is handed out",
         POOL,
-        "block = self._free.pop()",
-        "block = self._free[-1]",
+        "return self._free.pop()",
+        "return self._free[-1]",
     ),
-    Mutant("one block over", POOL, "if missing + spare_blocks > len", "if missing - 1 > len"),
-    Mutant("spare blocks are ignored", POOL, "if missing + spare_blocks > len", "if missing > len"),
+    Mutant("one block over", POOL, "if missing + spare_blocks >", "if missing - 1 >"),
+    Mutant("spare blocks are ignored", POOL, "if missing + spare_blocks >", "if missing >"),
     Mutant(
         "growing takes what there is and then fails",
         POOL,
-        "            return False\n",
-        "            request.block_table.extend(self._free)\n            return False\n",
+        "            return False\n        for _ in",
+        "            request.block_table.extend(self._free)\n            return False\n        for _ in",
     ),
     Mutant("a partly filled block is forgotten", POOL, "-(-tokens //", "(tokens //"),
     Mutant("a table outlives its blocks", POOL, "        table.clear()\n", ""),
-    Mutant(
-        "the count of referenced blocks drifts",
-        POOL,
-        "_referenced -= len(table)",
-        "_referenced -= 1",
-    ),
     Mutant(
         "a double free passes", POOL, "self._references[block] > 0", "self._references[block] >= 0"
     ),
@@ -53,15 +53,15 @@ MUTANTS = (
     ),
     Mutant(
         "the oldest is preempted",
-        SCHEDULER,
-        "next(reversed(self._running))",
-        "next(iter(self._running))",
+        RUNNING,
+        "in reversed(self._classes[priority].values())",
+        "in tuple(self._classes[priority].values())",
     ),
     Mutant(
         "a request preempts itself",
-        SCHEDULER,
-        "if newest is request:",
-        "if newest is not newest:",
+        RUNNING,
+        "if other is request:",
+        "if other is not other:",
     ),
     Mutant(
         "a preempted request goes to the back", SCHEDULER, "push_front(request)", "push(request)"
@@ -93,8 +93,8 @@ MUTANTS = (
     Mutant(
         "admission takes blocks for the first chunk only",
         SCHEDULER,
-        "grow(request, request.pending_tokens, self",
-        "grow(request, min(request.pending_tokens, draft.budget), self",
+        "found, pending, self",
+        "found, min(pending, draft.budget), self",
     ),
     Mutant(
         "one request too many runs",
@@ -128,16 +128,16 @@ MUTANTS = (
         "an end keeps its blocks",
         SCHEDULER,
         """        else:
-            del self._running[request.id]
+            self._running.remove(request)
             self._pool.release(request)""",
         """        else:
-            del self._running[request.id]""",
+            self._running.remove(request)""",
     ),
     Mutant(
         "an end keeps its slot",
         SCHEDULER,
         """        else:
-            del self._running[request.id]
+            self._running.remove(request)
 """,
         """        else:
 """,
@@ -199,6 +199,116 @@ MUTANTS = (
         )""",
         "request.computed_tokens",
     ),
+    Mutant(
+        "who has gained nothing is preempted",
+        SCHEDULER,
+        "if r.known_tokens > r.admitted_tokens",
+        "if r.known_tokens >= r.admitted_tokens",
+    ),
+    Mutant("a key is without its parent", PREFIX, "sha256(parent + array", "sha256(array"),
+    Mutant("a key is without its namespace", PREFIX, "else _namespace(request)", 'else b""'),
+    Mutant("a key is without its tenant", PREFIX, '"big") + tenant', '"big")'),
+    Mutant(
+        "a tenant runs into its salt",
+        PREFIX,
+        'len(tenant).to_bytes(8, "big") + tenant',
+        "tenant",
+    ),
+    Mutant("a key is without its salt", PREFIX, "tenant + salt", "tenant"),
+    Mutant(
+        "a chain goes on over a gap",
+        PREFIX,
+        "                break\n",
+        "                continue\n",
+    ),
+    Mutant("a second block takes a key over", PREFIX, "if key in self._blocks:", "if False:"),
+    Mutant("an evicted block stays indexed", POOL, "self._index.drop(block)", "pass"),
+    Mutant("the latest cached block is evicted first", POOL, "popitem(last=False)", "popitem()"),
+    Mutant(
+        "parents are evicted before leaves",
+        POOL,
+        "for block in reversed(table):",
+        "for block in table:",
+    ),
+    Mutant(
+        "all of a prompt is found, and nothing left to compute",
+        POOL,
+        "(request.known_tokens - 1) //",
+        "request.known_tokens //",
+    ),
+    Mutant(
+        "a prompt whose logprobs are asked for is found",
+        POOL,
+        " or request.sampling.prompt_logprobs is not None",
+        "",
+    ),
+    Mutant(
+        "a cached block that is taken counts as room",
+        POOL,
+        "if missing + idle + spare",
+        "if missing + spare",
+    ),
+    Mutant(
+        "a found block stays evictable",
+        POOL,
+        "            del self._cached[block]\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "a found block has no reference more",
+        POOL,
+        "references[block] += 1\n        self",
+        "references[block] += 0\n        self",
+    ),
+    Mutant("shared blocks are miscounted", POOL, "self._references[block] == 2", "True"),
+    Mutant(
+        "shared blocks never part",
+        POOL,
+        "self.shared_blocks -= self",
+        "self.shared_blocks -= 0 * self",
+    ),
+    Mutant(
+        "a partly filled block is shared",
+        POOL,
+        "full = request.computed_tokens // self.block_size",
+        "full = self.blocks_for(request.computed_tokens)",
+    ),
+    Mutant(
+        "a twin's children are indexed", POOL, "                return\n", "                pass\n"
+    ),
+    Mutant("a table's mark outlives it", POOL, "        request.indexed_blocks = 0\n", ""),
+    Mutant(
+        "a found block is indexed again",
+        POOL,
+        "request.indexed_blocks = len(found)",
+        "request.indexed_blocks = 0",
+    ),
+    Mutant(
+        "cached tokens are not counted",
+        POOL,
+        "cached_tokens += request",
+        "cached_tokens += 0 * request",
+    ),
+    Mutant("blocks are released, not cached", POOL, "if block in self._index:", "if False:"),
+    Mutant("nothing is published", SCHEDULER, "self._pool.publish(request)", "pass"),
+    Mutant(
+        "equal prompts do not wait",
+        SCHEDULER,
+        "if draft.promises(request, len(found)):",
+        "if False:",
+    ),
+    Mutant(
+        "a chunk promises its prompt", DRAFT, "if samples and request.phase", "if request.phase"
+    ),
+    Mutant(
+        "cached tokens are told in every step",
+        RECORD,
+        "piece.start if admitted",
+        "piece.start if True",
+    ),
+    Mutant("a run ends one block early", SHARING, "low, high = depth + 1,", "low, high = depth,"),
+    Mutant("branches share nothing", SHARING, "yield from _runs(tables, branch, common)", "pass"),
+    Mutant("a run is told from its beginning", SHARING, "common - depth", "common"),
     Mutant("the budget is not spent", DRAFT, "self.budget -= length", "self.budget -= 0"),
     Mutant(
         "a slice is longer than the budget",

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from core.request import BlockId, Request, RequestId
 from tests.invariants.fake_model import Sizes
-from tests.invariants.world import World
+from tests.invariants.world import Arrival, World
 
 LENGTHS = {  # worlds, moves in each
     "quick": (200, 30),
@@ -34,10 +34,15 @@ sizes = st.builds(
 )
 anybody = st.integers(0, 99)  # who of those that ever were, newest first
 somebodies = st.lists(anybody, max_size=3)
-arrivals = st.tuples(
-    st.lists(st.integers(0, 2), min_size=1, max_size=8).map(tuple),  # the prompt
-    st.integers(0, 16),  # max_tokens
-    st.sampled_from((frozenset(), frozenset(), frozenset(), frozenset({1, 2}))),  # stop ids
+arrivals = st.builds(
+    Arrival,
+    prompt=st.lists(st.integers(0, 1), min_size=1, max_size=8).map(tuple),
+    max_tokens=st.integers(0, 16),
+    stop=st.sampled_from((frozenset(), frozenset(), frozenset(), frozenset({1, 2}))),
+    scores_prompt=st.sampled_from((False, False, False, True)),
+    tenant=st.just("a"),
+    salt=st.sampled_from(("", "", "", "s")),
+    priority=st.just(0),
 )
 
 
@@ -49,9 +54,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.world = World(sizes)
 
     @rule(crowd=st.lists(arrivals, min_size=1, max_size=6))
-    def add(self, crowd: list[tuple[tuple[int, ...], int, frozenset[int]]]) -> None:
-        for prompt, max_tokens, stop in crowd:
-            self.world.add(prompt, max_tokens, stop)
+    def add(self, crowd: list[Arrival]) -> None:
+        for arrival in crowd:
+            self.world.add(arrival)
+
+    @rule(arrival=arrivals, n=st.integers(2, 6))
+    def add_children(self, arrival: Arrival, n: int) -> None:
+        for _ in range(n):
+            self.world.add(arrival)
+
+    @rule()
+    def fill_the_pool(self) -> None:
+        self.world.fill_the_pool()
 
     @rule(times=st.integers(1, 12))
     def step(self, times: int) -> None:
@@ -134,6 +148,7 @@ TestScheduler.settings = settings(
     deadline=None,
     derandomize=PROFILE != "soak",
     phases=[Phase.generate] if PROFILE == "quick" else list(Phase),
+    report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )
 if PROFILE == "soak":

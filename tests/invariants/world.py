@@ -7,10 +7,11 @@ positions ran, and what every slot of the KV store holds are written down here, 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import pytest
 
-from core.request import FinishReason, Phase, Request, RequestId
+from core.request import BlockId, FinishReason, Phase, Request, RequestId, SamplingParams
 from core.settings import SchedulerSettings
 from core.step import Slice, StepPlan, StepResult
 from core.wire import Ended
@@ -18,6 +19,17 @@ from kvcache.pool import BlockPool
 from scheduler.record import slice_records
 from scheduler.scheduler import Scheduler
 from tests.invariants.fake_model import PagedRunner, Sizes, solo_output
+
+
+@dataclass(frozen=True)
+class Arrival:
+    prompt: tuple[int, ...]
+    max_tokens: int
+    stop: frozenset[int]
+    scores_prompt: bool
+    tenant: str
+    salt: str
+    priority: int
 
 
 class World:
@@ -31,37 +43,48 @@ class World:
         self.requests: dict[RequestId, Request] = {}  # all that ever were, in order of arrival
         self.ends: dict[RequestId, Ended] = {}
         self._solo: dict[RequestId, list[int]] = {}
-        self._ran_positions: dict[RequestId, set[int]] = {}
-        self._outputs_at_admission: dict[RequestId, int] = {}
+        self._had_positions: dict[RequestId, set[int]] = {}
+        self._admissions: dict[RequestId, tuple[int, int]] = {}  # the latest's rank, and outputs
         self._ran_tokens = 0
 
     # ── moves ─────────────────────────────────────────────────────────────────────────────────
 
-    def add(self, prompt: tuple[int, ...], max_tokens: int, stop: frozenset[int]) -> None:
+    def add(self, arrival: Arrival) -> None:
         id = RequestId(f"r{len(self.requests)}")
-        request = Request(id=id, prompt_ids=prompt, max_tokens=max_tokens, stop_token_ids=stop)
-        last_needs_no_slot = len(prompt) + max(max_tokens - 1, 0)
+        request = Request(
+            id=id,
+            prompt_ids=arrival.prompt,
+            max_tokens=arrival.max_tokens,
+            stop_token_ids=arrival.stop,
+            sampling=SamplingParams(prompt_logprobs=0 if arrival.scores_prompt else None),
+            tenant=arrival.tenant,
+            cache_salt=arrival.salt,
+            priority=arrival.priority,
+        )
+        last_needs_no_slot = len(arrival.prompt) + max(arrival.max_tokens - 1, 0)
         fits = last_needs_no_slot <= self.sizes.blocks * self.sizes.block_size
         assert self.scheduler.fits(request) == fits  # S3
         if fits:
             self.scheduler.add(request)
             self.requests[id] = request
             self._solo[id] = solo_output(request, self.sizes.vocab_size)
-            self._ran_positions[id] = set()
+            self._had_positions[id] = set()
 
     def plan(self) -> StepPlan:
-        live, free = self.live(), self.pool.free_blocks
+        live = self.live()
         running = [r for r in live if r.phase is not Phase.QUEUED]
         queued = [r for r in live if r.phase is Phase.QUEUED]
         tables = {r.id: len(r.block_table) for r in running}
         plan = self.scheduler.plan()
-        self._check_order(plan, running, queued)
+        self._check_running(plan, running)
+        self._check_admitted(plan, queued)
         self._check_sizes(plan)
-        self._check_preemption(plan, tables, free)
+        self._check_preemption(plan, tables)
         self._check_records(plan)
+        self._check_sharing(plan)
         self._check_obstacle(plan)
         for id in plan.admitted:
-            self._outputs_at_admission[id] = len(self.requests[id].output_ids)
+            self._admissions[id] = len(self._admissions), len(self.requests[id].output_ids)
         return plan
 
     def commit(self, plan: StepPlan, failed: frozenset[RequestId] = frozenset()) -> None:
@@ -71,7 +94,7 @@ class World:
         expected = {id: FinishReason.FAILED for id in failing if id not in ended_before}
         for piece in plan.slices:
             self._ran_tokens += piece.length
-            self._ran_positions[piece.request.id] |= positions(piece)
+            self._had_positions[piece.request.id] |= set(range(piece.start + piece.length))
         ends = self.scheduler.commit(plan, StepResult(tokens, failing))
         self.note(*ends)
         for id, reason in expected.items():  # S14
@@ -132,24 +155,34 @@ class World:
 
     # ── what a plan must be ───────────────────────────────────────────────────────────────────
 
-    def _check_order(self, plan: StepPlan, running: list[Request], queued: list[Request]) -> None:
-        """S20: in order of arrival throughout; S2: the oldest live request has a slice."""
-        preempted = [self.requests[id] for id in plan.preempted]
-        assert preempted == running[len(running) - len(preempted) :][::-1], "not newest first"
-        kept = running[: len(running) - len(preempted)]
-        admitted = queued[: len(plan.admitted)]
-        assert plan.admitted == tuple(request.id for request in admitted), "not in order"
-        assert not (preempted and admitted)
+    def _check_running(self, plan: StepPlan, running: list[Request]) -> None:
+        """S20: by precedence; who has no slice lacks budget or blocks. S2: somebody has one."""
+        ranked = sorted(running, key=lambda r: (r.priority, self._admissions[r.id][0]))
+        kept = [request for request in ranked if request.id not in plan.preempted]
+        admitted = [self.requests[id] for id in plan.admitted]
         sliced = [piece.request for piece in plan.slices]
-        assert sliced == (kept + admitted)[: len(sliced)], "overtaken"
+        assert sliced == [r for r in kept + admitted if r in sliced], "overtaken"
         assert sliced or not self.live(), "nobody runs"
-        if len(sliced) < len(kept + admitted):
-            newest_is_short = not admitted and len(sliced) == len(kept) - 1
-            assert plan.num_tokens == self.sizes.budget or newest_is_short
+        for request in kept:
+            if request not in sliced and plan.num_tokens < self.sizes.budget:
+                assert not admitted, "admitted while a running request was short"
+                assert self.pool.blocks_for(request.known_tokens) > len(request.block_table)
+                gained = [r for r in kept[kept.index(request) + 1 :] if self._gained(r)]
+                assert not gained, "short beside those who could yield"
+
+    def _check_admitted(self, plan: StepPlan, queued: list[Request]) -> None:
+        """S20: first come, first served, and nobody in a step that preempted."""
+        admitted = [self.requests[id] for id in plan.admitted]
+        assert admitted == queued[: len(admitted)], "not in order"
+        assert not (plan.preempted and admitted)
+
+    def _gained(self, request: Request) -> bool:
+        return len(request.output_ids) > self._admissions[request.id][1]
 
     def _check_sizes(self, plan: StepPlan) -> None:
-        """S4 and B4."""
+        """S4 and B4: a block that is written has one owner."""
         assert plan.num_tokens <= self.sizes.budget
+        owners = Counter(block for request in self.live() for block in request.block_table)
         for piece in plan.slices:
             request = piece.request
             assert 1 <= piece.length <= request.pending_tokens
@@ -158,22 +191,45 @@ class World:
             assert piece.samples == (whole and request.max_tokens > 0)
             slots = len(request.block_table) * self.sizes.block_size
             assert slots >= piece.start + piece.length, "no slot to write to"
+            for position in positions(piece):
+                assert owners[request.block_table[position // self.sizes.block_size]] == 1
 
-    def _check_preemption(self, plan: StepPlan, tables: dict[RequestId, int], free: int) -> None:
-        """S5: it frees blocks that were needed, of a request that gained since it was admitted."""
+    def _check_preemption(self, plan: StepPlan, tables: dict[RequestId, int]) -> None:
+        """S5: it frees blocks that were needed, of requests that gained since their admission."""
         for id in plan.preempted:
             assert tables[id] > 0
-            gained = len(self.requests[id].output_ids) - self._outputs_at_admission[id]
-            assert gained > 0, "preempted before it gained a token"
+            assert self._gained(self.requests[id]), "preempted before it gained a token"
         if plan.preempted:
-            assert self.pool.free_blocks < tables[plan.preempted[-1]], "preempted for nothing"
-            assert free < self.sizes.blocks
+            assert self.unreferenced_blocks < tables[plan.preempted[-1]], "preempted for nothing"
 
     def _check_records(self, plan: StepPlan) -> None:
         for piece, record in zip(plan.slices, slice_records(plan), strict=True):
-            again = positions(piece) & self._ran_positions[piece.request.id]
+            request = piece.request
+            again = positions(piece) & self._had_positions[request.id]
             assert record.recomputed == len(again)
-            assert record.blocks == len(piece.request.block_table)
+            assert record.blocks == len(request.block_table)
+            assert record.cached == (piece.start if request.id in plan.admitted else 0)
+            if request.sampling.prompt_logprobs is not None:
+                assert record.cached == 0, "a row of its prompt was not computed"
+
+    def _check_sharing(self, plan: StepPlan) -> None:
+        """The runs, recounted block by block."""
+        contexts = [
+            piece.request.block_table[: piece.start // self.sizes.block_size]
+            for piece in plan.slices
+        ]
+        read_by: dict[tuple[int, ...], int] = Counter()
+        for block in {block for context in contexts for block in context}:
+            readers = tuple(i for i, context in enumerate(contexts) if block in context)
+            if len(readers) > 1:
+                read_by[readers] += self.sizes.block_size
+        runs = self.scheduler.shared_runs(plan)
+        assert Counter({run.readers: run.tokens for run in runs}) == read_by
+        assert len(runs) == len(read_by)
+        widths = [len(run.readers) for run in runs]
+        for reader in range(len(contexts)):
+            mine = [w for w, run in zip(widths, runs, strict=True) if reader in run.readers]
+            assert mine == sorted(mine, reverse=True), "not in the order of the context"
 
     def _check_obstacle(self, plan: StepPlan) -> None:
         """The reason to wait is the true one: slots and budget only where they are used up."""
@@ -183,35 +239,85 @@ class World:
             assert state.running == self.sizes.seqs
             assert not short_of_blocks
         if state.waiting_budget:
-            assert plan.num_tokens == self.sizes.budget
+            assert plan.num_tokens == self.sizes.budget or self._somebody_shares_soon(plan)
         if state.waiting_kv:
             assert state.running, "nothing runs and nobody is let in"
             assert short_of_blocks or state.running < self.sizes.seqs
+
+    def _somebody_shares_soon(self, plan: StepPlan) -> bool:
+        """Whether one who waits begins, by a block or more, as a prompt does that ends now."""
+        return any(
+            waits.tenant == leads.tenant
+            and waits.cache_salt == leads.cache_salt
+            and common_tokens(waits, leads) >= self.sizes.block_size
+            for waits in self.live()
+            if waits.phase is Phase.QUEUED
+            for leads in (piece.request for piece in plan.slices if piece.samples)
+            if leads.phase is Phase.PREFILL
+        )
 
     # ── what must hold between moves ──────────────────────────────────────────────────────────
 
     def check(self) -> None:
         self._check_blocks()
+        self._check_index()
         self._check_gauges()
         for request in self.requests.values():
             self._check_request(request)
-        in_requests = sum(r.computed_tokens + r.discarded_tokens for r in self.requests.values())
+        in_requests = sum(
+            r.computed_tokens - r.cached_tokens + r.discarded_tokens for r in self.requests.values()
+        )
         assert self._ran_tokens == in_requests  # the conservation law of tokens
 
     def _check_blocks(self) -> None:
         """B1, B2, B3, B10: recounted from the tables, and by asking for all that is free."""
         tables = Counter(block for request in self.live() for block in request.block_table)
-        assert all(count == 1 for count in tables.values()), "a block with two owners"
         assert self.pool.referenced_blocks == len(tables)
+        assert self.pool.shared_blocks == sum(1 for count in tables.values() if count > 1)
         free = self.pool.free_blocks
         assert free + self.pool.cached_blocks + self.pool.referenced_blocks == self.sizes.blocks
         probe = Request(id=RequestId("probe"), prompt_ids=(0,), max_tokens=1)
-        assert not self.pool.grow(probe, free * self.sizes.block_size + 1)
+        assert not self.pool.grow(probe, self.unreferenced_blocks * self.sizes.block_size + 1)
         assert (self.pool.free_blocks, probe.block_table) == (free, [])
         assert self.pool.grow(probe, free * self.sizes.block_size)
-        assert set(probe.block_table) == set(range(self.sizes.blocks)) - tables.keys()
+        others = tables.keys() | self.pool._index._keys.keys()
+        assert set(probe.block_table) == set(range(self.sizes.blocks)) - others
         self.pool.release(probe)
         assert self.pool.free_blocks == free
+
+    def _check_index(self) -> None:
+        """B6, B7, B9: each entry is found by its content, after its parents, in its namespace."""
+        for block in self.pool._index._keys:
+            tenant, salt, tokens = self.runner.content_of(block)
+            chain = self._find(tenant, salt, (*tokens, 0))
+            assert len(chain) * self.sizes.block_size == len(tokens), "its parents are gone"
+            assert chain[-1] == block
+            assert block not in self._find(f"{tenant}x", salt, (*tokens, 0))
+            assert block not in self._find(tenant, f"{salt}x", (*tokens, 0))
+            assert block not in self._find(tenant, salt, tokens), "nothing is left to compute"
+        for request in self.live():
+            kept = request.indexed_blocks
+            tokens = (*request.prompt_ids, *request.output_ids, 0)
+            chain = self._find(request.tenant, request.cache_salt, tokens)
+            assert chain[:kept] == request.block_table[:kept]
+
+    def _find(self, tenant: str, salt: str, tokens: tuple[int, ...]) -> list[BlockId]:
+        id = RequestId("probe")
+        return self.pool.find(
+            Request(id=id, prompt_ids=tokens, max_tokens=1, tenant=tenant, cache_salt=salt)
+        )
+
+    def fill_the_pool(self) -> None:
+        """Hand out all that nobody references: every cached block goes, and no output changes."""
+        probe = Request(id=RequestId("probe"), prompt_ids=(0,), max_tokens=1)
+        assert self.pool.grow(probe, self.unreferenced_blocks * self.sizes.block_size)
+        assert (self.pool.free_blocks, self.pool.cached_blocks) == (0, 0)
+        self.pool.release(probe)
+        assert self.pool.cached_blocks == 0, "they are indexed still"
+
+    @property
+    def unreferenced_blocks(self) -> int:
+        return self.pool.free_blocks + self.pool.cached_blocks
 
     def _check_gauges(self) -> None:
         """S1, S13, S16: a recount by walking the requests."""
@@ -235,16 +341,29 @@ class World:
         if end and end.reason is FinishReason.LENGTH:
             assert len(request.output_ids) == request.max_tokens
             assert not request.stop_token_ids.intersection(request.output_ids[-1:])
-        ran = self._ran_positions[request.id]
+        ran = self._had_positions[request.id]
         assert request.highest_computed_tokens == (max(ran) + 1 if ran else 0)
+        if request.block_table:  # S5: whoever is preempted frees one
+            last = request.block_table[-1]
+            assert not any(last in r.block_table for r in self.live() if r is not request)
         if request.phase in (Phase.QUEUED, Phase.FINISHED):
             assert request.block_table == []
         if request.phase is Phase.QUEUED:
             assert request.computed_tokens == 0
         if request.phase is Phase.PREFILL:
-            assert len(request.output_ids) == self._outputs_at_admission[request.id]
+            assert not self._gained(request)
         if request.phase is Phase.DECODE:
             assert request.pending_tokens == 1
+
+
+def common_tokens(one: Request, other: Request) -> int:
+    pairs = zip(known(one), known(other), strict=False)
+    equal = [a == b for a, b in pairs]
+    return (*equal, False).index(False)
+
+
+def known(request: Request) -> tuple[int, ...]:
+    return (*request.prompt_ids, *request.output_ids)
 
 
 def limits_of(sizes: Sizes) -> SchedulerSettings:

@@ -7,16 +7,19 @@ import pytest
 from core.request import FinishReason, Phase, Request, RequestId
 from core.settings import SchedulerSettings
 from core.step import StepPlan, StepResult
-from core.wire import Ended
+from core.wire import Ended, SharedRun
 from kvcache.pool import BlockPool
+from scheduler.record import slice_records
 from scheduler.scheduler import Scheduler
 from tests.fakes import ScriptedRunner
 
 
 def request(name: str, prompt: int = 4, max_tokens: int = 4, stop: int | None = None) -> Request:
+    """A request whose prompt is nobody else's."""
+    own = int.from_bytes(name.encode()) * 100
     return Request(
         id=RequestId(name),
-        prompt_ids=tuple(range(prompt)),
+        prompt_ids=tuple(range(own, own + prompt)),
         max_tokens=max_tokens,
         stop_token_ids=frozenset() if stop is None else frozenset({stop}),
     )
@@ -30,6 +33,10 @@ class World:
         limits = SchedulerSettings(max_num_seqs=seqs, max_num_batched_tokens=budget)
         self.scheduler = Scheduler(self.pool, limits)
         self.runner = ScriptedRunner(rule=lambda request: 7)
+
+    @property
+    def unreferenced_blocks(self) -> int:
+        return self.pool.free_blocks + self.pool.cached_blocks
 
     def add(self, *requests: Request) -> None:
         for each in requests:
@@ -116,7 +123,7 @@ def test_nobody_is_admitted_in_a_step_that_preempted() -> None:
     world.add(request("tiny", prompt=1))
     plan, _ = world.step()
     assert plan.preempted == ("new",)
-    assert world.pool.free_blocks == 2
+    assert world.unreferenced_blocks == 2
     assert plan.admitted == ()
 
 
@@ -164,7 +171,7 @@ def test_a_prompt_is_not_admitted_when_growth_would_preempt_it_half_way() -> Non
     world.step()
     world.add(long)
     world.step()
-    assert (long.phase, world.pool.free_blocks) == (Phase.QUEUED, 4)
+    assert (long.phase, world.unreferenced_blocks) == (Phase.QUEUED, 4)
     world.run()
     assert (long.preemptions, old.preemptions) == (0, 0)
 
@@ -184,7 +191,7 @@ def test_a_request_ends_at_its_length_and_gives_its_blocks_back() -> None:
     world.add(some)
     assert world.run() == [Ended(some.id, FinishReason.LENGTH)]
     assert some.output_ids == [7, 7]
-    assert world.pool.free_blocks == 64
+    assert world.pool.referenced_blocks == 0
     assert some.phase is Phase.FINISHED
 
 
@@ -241,6 +248,55 @@ def test_a_step_that_raised_ends_its_requests_and_leaves_the_others() -> None:
     assert world.run() == [Ended(waits.id, FinishReason.LENGTH)]
 
 
+# ── the prefix index ──────────────────────────────────────────────────────────────────────────
+
+
+def twins(*names: str, prompt: int = 9) -> list[Request]:
+    tokens = tuple(range(prompt))
+    return [Request(id=RequestId(name), prompt_ids=tokens, max_tokens=3) for name in names]
+
+
+def test_equal_prompts_wait_for_the_first_one_and_share_it_in_the_next_step() -> None:
+    world = World()
+    world.add(*twins("a", "b", "c"))
+    assert shape(world.step()[0]) == [("a", 0, 9, True)]
+    assert waiting(world) == (0, 0, 2)
+    plan = world.scheduler.plan()
+    assert shape(plan) == [("a", 9, 1, True), ("b", 8, 1, True), ("c", 8, 1, True)]
+    assert [record.cached for record in slice_records(plan)] == [0, 8, 8]
+    assert world.scheduler.shared_runs(plan) == (SharedRun((0, 1, 2), 8),)
+
+
+def test_they_wait_no_longer_when_the_first_one_is_aborted() -> None:
+    world = World(budget=4)
+    leader, follower = twins("a", "b")
+    world.add(leader, follower)
+    world.step()
+    world.scheduler.abort(leader.id)
+    assert shape(world.step()[0]) == [("b", 0, 4, False)]
+
+
+def test_a_row_that_failed_leaves_nothing_for_others_to_find() -> None:
+    world = World()
+    leader, follower = twins("a", "b")
+    world.add(leader, follower)
+    world.scheduler.commit(world.scheduler.plan(), StepResult({}, failed={leader.id: "NaN"}))
+    assert world.pool.cached_blocks == 0
+    assert shape(world.step()[0]) == [("b", 0, 9, True)]
+
+
+def test_a_preempted_request_finds_what_is_left_of_its_own() -> None:
+    world = World(blocks=4)
+    old, new = request("old", max_tokens=2), request("new", prompt=9, max_tokens=2)
+    world.add(old, new)
+    world.step()
+    plan, _ = world.step()
+    assert plan.preempted == ("new",)
+    plan, _ = world.step()
+    assert shape(plan) == [("new", 8, 2, True)]
+    assert (new.cached_tokens, new.discarded_tokens, new.computed_tokens) == (8, 9, 10)
+
+
 # ── abort and finish ──────────────────────────────────────────────────────────────────────────
 
 
@@ -255,7 +311,7 @@ def test_an_abort_ends_a_request_once_wherever_it_is() -> None:
         assert world.scheduler.abort(each.id) == Ended(each.id, FinishReason.ABORTED)
         assert world.scheduler.abort(each.id) is None
     assert not world.scheduler.has_work
-    assert world.pool.free_blocks == 64
+    assert world.pool.referenced_blocks == 0
 
 
 def test_an_abort_of_an_unknown_id_touches_nobody() -> None:
@@ -294,7 +350,7 @@ def test_a_finish_keeps_the_tokens_before_the_stop_string() -> None:
         some.id, FinishReason.STOP
     )
     assert some.output_ids == [7, 7]
-    assert world.pool.free_blocks == 64
+    assert world.pool.referenced_blocks == 0
     assert world.scheduler.finish(some.id, 1, FinishReason.STOP) is None
     assert some.output_ids == [7, 7]
 
@@ -371,5 +427,5 @@ def test_gauges_are_zero_at_idle() -> None:
     world.add(request("r"))
     world.run()
     state = world.scheduler.pool_state()
-    assert (state.free_blocks, state.cached_blocks, state.referenced_blocks) == (64, 0, 0)
+    assert (state.free_blocks, state.cached_blocks, state.referenced_blocks) == (63, 1, 0)
     assert (state.running, *waiting(world)) == (0, 0, 0, 0)
