@@ -1,15 +1,59 @@
-"""How numbers are stored: the widths of weights and of the KV store. No sizes are computed here."""
+"""How numbers are stored, and what computes with them. No sizes are computed here."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
 class WeightFormat(StrEnum):
+    """What `--weights` may ask for. The last three need the native kernels."""
+
     FP32 = "fp32"
     FP16 = "fp16"
+    INT8 = "int8"
+    INT4 = "int4"
+    NATIVE = "native"  # each matrix as its checkpoint has it, where we have that format
+
+
+class Backend(StrEnum):
+    """What computes a step."""
+
+    AUTO = "auto"  # the native kernels where they are compiled and run the model, else torch
+    NATIVE = "native"
+    TORCH = "torch"
 
 
 class KVFormat(StrEnum):
     FP32 = "fp32"
     FP16 = "fp16"
+
+
+class MatrixFormat(StrEnum):
+    """How one matrix is stored."""
+
+    FP32 = "fp32"
+    FP16 = "fp16"
+    INT8 = "int8"  # an fp32 scale an output feature
+    INT8_G32 = "int8_g32"  # an fp16 scale for 32 input features: GGUF's Q8_0
+    INT4_G32 = "int4_g32"  # an fp16 scale and minimum for 32: GGUF's Q4_0 and Q4_1
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How a model's matrices are stored; vectors are fp32 always.
+
+    In panels, as the native kernels read them, the rows are padded to whole panels; else they lie
+    one after another, as torch reads them.
+    """
+
+    matrices: MatrixFormat
+    panels: bool = False
+    exceptions: tuple[tuple[str, MatrixFormat], ...] = ()  # by `TensorSpec.name`
+
+    def format_of(self, name: str) -> MatrixFormat:
+        return next((kind for other, kind in self.exceptions if other == name), self.matrices)
+
+    @property
+    def formats(self) -> frozenset[MatrixFormat]:
+        return frozenset({self.matrices, *(kind for _, kind in self.exceptions)})

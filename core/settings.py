@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.errors import SettingsError
-from core.formats import KVFormat, WeightFormat
+from core.formats import Backend, KVFormat, WeightFormat
 
 
 def setting(default: Any, help: str, unit: str = "", metavar: str = "") -> Any:
@@ -27,7 +27,9 @@ class ModelSettings:
     served_model_name: str | None = setting(
         None, "name in the API; default: the model's own", metavar="NAME"
     )
-    weights: WeightFormat = setting(WeightFormat.FP32, "how weights are stored")
+    weights: WeightFormat | None = setting(
+        None, "how weights are stored; default: native with the native kernels, else fp32"
+    )
     kv_dtype: KVFormat | None = setting(
         None, "how keys and values are stored; default: fp32 with fp32 weights, else fp16"
     )
@@ -68,6 +70,9 @@ class EngineSettings:
     model: ModelSettings = field(default_factory=ModelSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     kv: KVSettings = field(default_factory=KVSettings)
+    backend: Backend = setting(
+        Backend.AUTO, "what computes: the native kernels where they are compiled, else torch"
+    )
     threads: int | None = setting(
         None, "threads of the engine; default: the cores it may use", "threads", "N"
     )

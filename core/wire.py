@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from core.formats import KVFormat, WeightFormat
+from core.formats import KVFormat, Storage, WeightFormat
 from core.machine import Peaks
 from core.model import ModelConfig, TensorRole
 from core.request import FinishReason, Grammar, RequestId, SamplingParams
@@ -187,7 +187,8 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     pid: int
     model: ModelConfig
     model_dir: str  # holds tokenizer.json and chat_template.jinja (absent where there is none)
-    weights: WeightFormat
+    weights: WeightFormat  # as asked for
+    storage: Storage  # as they are
     kv_dtype: KVFormat
     weight_bytes: dict[TensorRole, int]  # allocated
     kv_bytes: int  # allocated

@@ -9,37 +9,55 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from core.formats import KVFormat, WeightFormat
+from core.formats import KVFormat, MatrixFormat, Storage
 from core.model import ModelConfig, TensorRole, TensorSpec
 
-_WEIGHT_ELEMENT_BYTES: Final[Mapping[WeightFormat, int]] = MappingProxyType(
-    {WeightFormat.FP32: 4, WeightFormat.FP16: 2}
-)
+PANEL_ROWS: Final = 16  # output features that the native kernels read together
+GROUP_COLUMNS: Final = 32  # input features that share a scale
+
 _KV_ELEMENT_BYTES: Final[Mapping[KVFormat, int]] = MappingProxyType(
     {KVFormat.FP32: 4, KVFormat.FP16: 2}
 )
 
 
-def stored_bytes(rows: int, columns: int, weights: WeightFormat) -> int:
+def row_bytes(columns: int, kind: MatrixFormat) -> int:
+    """Size one row, scales and minima included; groups of columns are whole."""
+    groups = -(-columns // GROUP_COLUMNS)
+    match kind:
+        case MatrixFormat.FP32:
+            return 4 * columns
+        case MatrixFormat.FP16:
+            return 2 * columns
+        case MatrixFormat.INT8:
+            return 4 + groups * GROUP_COLUMNS
+        case MatrixFormat.INT8_G32:
+            return groups * (2 + GROUP_COLUMNS)
+        case MatrixFormat.INT4_G32:
+            return groups * (2 + 2 + GROUP_COLUMNS // 2)
+
+
+def stored_bytes(rows: int, columns: int, kind: MatrixFormat, panels: bool = False) -> int:
     """Size a matrix of `rows` × `columns` as it is stored: scales, minima and padding included."""
-    return rows * columns * _WEIGHT_ELEMENT_BYTES[weights]
+    whole = -(-rows // PANEL_ROWS) * PANEL_ROWS if panels else rows
+    return whole * row_bytes(columns, kind)
 
 
-def tensor_bytes(spec: TensorSpec, weights: WeightFormat) -> int:
+def tensor_bytes(spec: TensorSpec, storage: Storage) -> int:
     """Size one weight; norms and biases stay in fp32 whatever the matrices are stored in."""
     if spec.role is TensorRole.VECTOR:
-        return stored_bytes(spec.rows, spec.columns, WeightFormat.FP32)
-    return stored_bytes(spec.rows, spec.columns, weights)
+        return stored_bytes(spec.rows, spec.columns, MatrixFormat.FP32)
+    kind = storage.format_of(spec.name)
+    return stored_bytes(spec.rows, spec.columns, kind, storage.panels)
 
 
-def weight_bytes(config: ModelConfig, weights: WeightFormat) -> dict[TensorRole, int]:
+def weight_bytes(config: ModelConfig, storage: Storage) -> dict[TensorRole, int]:
     """Sum the bytes of all weights by role; only roles that the model has.
 
     Invariant: equals the bytes of the tensors that the engine allocates.
     """
     sums: dict[TensorRole, int] = {}
     for spec in config.tensors():
-        sums[spec.role] = sums.get(spec.role, 0) + tensor_bytes(spec, weights)
+        sums[spec.role] = sums.get(spec.role, 0) + tensor_bytes(spec, storage)
     return sums
 
 

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.formats import KVFormat, WeightFormat
+from core.formats import KVFormat, Storage
 from core.model import ModelConfig, TensorRole
 from core.wire import SharedRun, SliceRecord
 from costmodel.split import split_exactly
-from costmodel.storage import kv_bytes_per_token_and_layer, stored_bytes, weight_bytes
+from costmodel.storage import kv_bytes_per_token_and_layer, row_bytes, weight_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,12 +53,12 @@ class Arithmetic:
     Built from the same `ModelConfig` that builds the network.
     """
 
-    def __init__(self, config: ModelConfig, weights: WeightFormat, kv: KVFormat) -> None:
-        stored = weight_bytes(config, weights)
+    def __init__(self, config: ModelConfig, storage: Storage, kv: KVFormat) -> None:
+        stored = weight_bytes(config, storage)
         matrices = sum(s.parameters for s in config.tensors() if s.role is TensorRole.MATRIX)
         self.layers_bytes = stored[TensorRole.MATRIX] + stored[TensorRole.VECTOR]
         self.lm_head_bytes = stored.get(TensorRole.LM_HEAD, 0) + stored.get(TensorRole.TIED, 0)
-        self.embedding_row_bytes = stored_bytes(1, config.hidden_size, weights)
+        self.embedding_row_bytes = row_bytes(config.hidden_size, storage.format_of("embed"))
         self.kv_layer_bytes = kv_bytes_per_token_and_layer(config, kv)
         self.kv_token_bytes = config.num_layers * self.kv_layer_bytes
         self.linear_flops_per_token = 2 * matrices

@@ -38,14 +38,15 @@ def _serve(fd: int) -> int:
 
 def _calibrate(asked: int | None) -> int:
     from engine.build import resolve_threads
-    from engine.calibrate import describe, measure
+    from engine.calibrate import arithmetics, describe, measure
 
     try:
         threads = resolve_threads(asked)
     except SettingsError as error:
         print(f"floorline: error: {error}", file=sys.stderr)
         return 2
-    print(describe(measure(threads), threads))
+    for arithmetic in arithmetics():
+        print(describe(measure(threads, arithmetic), threads, arithmetic))
     return 0
 
 

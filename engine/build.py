@@ -13,21 +13,17 @@ from pathlib import Path
 import torch
 
 from core.errors import SettingsError
-from core.formats import KVFormat, WeightFormat
+from core.formats import KVFormat, Storage, WeightFormat
 from core.machine import Peaks
 from core.model import ModelConfig, TensorRole
 from core.request import BlockId, Request, RequestId
 from core.settings import EngineSettings
 from core.step import Slice, StepPlan
+from engine.backend import load_network
 from engine.calibrate import resolve_peaks
 from engine.grammar_queue import Compile, grammars_for
-from engine.kvstore import allocate_kv
-from engine.limits import resolve_kv_dtype, resolve_max_model_len, resolve_num_blocks
-from engine.model import Decoder
 from engine.model_runner import ModelRunner
-from engine.prepare import prepare, say
-from engine.torch_ops import TorchOps
-from engine.weights import allocated_bytes, load_weights
+from engine.prepare import say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +33,8 @@ class Engine:
     runner: ModelRunner
     config: ModelConfig
     model_dir: Path
-    weights: WeightFormat
+    weights: WeightFormat  # as asked for
+    storage: Storage  # as they are
     kv_dtype: KVFormat
     weight_bytes: dict[TensorRole, int]  # allocated
     kv_bytes: int  # allocated
@@ -75,33 +72,25 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
     """
     threads = resolve_threads(settings.threads)
     torch.set_num_threads(threads)
-    prepared = prepare(settings.model, progress)
-    config, block_size = prepared.config, settings.kv.block_size
-    kv_dtype = resolve_kv_dtype(settings.model)
-    num_blocks = resolve_num_blocks(settings.kv, config, kv_dtype)
-    limit = settings.model.max_model_len
-    max_model_len = resolve_max_model_len(limit, config, num_blocks * block_size)
-    peaks = resolve_peaks(settings, threads)
-
-    weights = load_weights(prepared.dir, config)
-    ops = TorchOps(config)
-    kv = allocate_kv(config, kv_dtype, num_blocks, block_size)
+    loaded = load_network(settings, threads, progress)
+    network, prepared = loaded.network, loaded.prepared
     return Engine(
-        runner=ModelRunner(Decoder(config, weights, ops), ops, kv),
-        config=config,
+        runner=ModelRunner(network),
+        config=prepared.config,
         model_dir=prepared.dir,
-        weights=settings.model.weights,
-        kv_dtype=kv_dtype,
-        weight_bytes=allocated_bytes(weights, config),
-        kv_bytes=kv.nbytes,
-        block_size=block_size,
-        num_blocks=num_blocks,
-        max_model_len=max_model_len,
+        weights=loaded.weights,
+        storage=prepared.storage,
+        kv_dtype=loaded.kv_dtype,
+        weight_bytes=network.weight_bytes,
+        kv_bytes=network.kv_bytes,
+        block_size=network.block_size,
+        num_blocks=loaded.num_blocks,
+        max_model_len=loaded.max_model_len,
         threads=threads,
-        peaks=peaks,
-        backend=ops.backend,
-        isa=ops.isa,
-        compile_grammar=grammars_for(prepared.dir, config),
+        peaks=resolve_peaks(settings, threads, loaded.arithmetic),
+        backend=network.backend,
+        isa=network.isa,
+        compile_grammar=grammars_for(prepared.dir, prepared.config),
     )
 
 

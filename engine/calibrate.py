@@ -12,19 +12,19 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from core.errors import SettingsError
 from core.machine import Peak, Peaks, PeakSource
 from core.settings import EngineSettings
+from engine.compiled import NATIVE_COMPILED
 from engine.prepare import cache_dir
 
-ARITHMETIC: Final = "fp32"  # what the torch path multiplies in
-
+_PANELS: Final = {"fp32": "fp32", "int8": "int8", "int4": "int4_g32"}  # a format that uses each
 _MIN_PASSES: Final = 5
 _MEASUREMENTS: Final = 3  # so many first starts measure: one busy moment must not set the peak
 _PASSES_S: Final = 0.3  # a busy machine needs luck; the whole stays under 2 s
@@ -52,7 +52,7 @@ class Rates:
         )
 
 
-def resolve_peaks(settings: EngineSettings, threads: int) -> Peaks:
+def resolve_peaks(settings: EngineSettings, threads: int, arithmetic: str) -> Peaks:
     """Take what is given by flag, else the best that was measured on this machine.
 
     The first starts measure; after them the cache file is believed.
@@ -65,21 +65,21 @@ def resolve_peaks(settings: EngineSettings, threads: int) -> Peaks:
     bandwidth = _given("--peak-bandwidth", settings.peak_bandwidth)
     flops = _given("--peak-flops", settings.peak_flops)
     if bandwidth is not None and flops is not None:
-        return Peaks(dram=bandwidth, cache=None, cache_bytes=0, flops=flops, arithmetic=ARITHMETIC)
-    rates = cached_rates(threads)
+        return Peaks(dram=bandwidth, cache=None, cache_bytes=0, flops=flops, arithmetic=arithmetic)
+    rates = cached_rates(threads, arithmetic)
     if rates is None or rates.measurements < _MEASUREMENTS:
-        rates = measure(threads)
-    measured = _peaks(rates)
+        rates = measure(threads, arithmetic)
+    measured = _peaks(rates, arithmetic)
     return Peaks(
         dram=bandwidth or measured.dram,
         cache=None if bandwidth else measured.cache,
         cache_bytes=0 if bandwidth else measured.cache_bytes,
         flops=flops or measured.flops,
-        arithmetic=ARITHMETIC,
+        arithmetic=arithmetic,
     )
 
 
-def measure(threads: int) -> Rates:
+def measure(threads: int, arithmetic: str) -> Rates:
     """Measure anew, and keep the better of each rate and what the cache file holds.
 
     Mutates: torch's thread count, the cache file.
@@ -89,16 +89,33 @@ def measure(threads: int) -> Rates:
     cache_bytes = last_level_cache_bytes()
     dram = _read_bytes_per_s(min(8 * cache_bytes, _MAX_BUFFER_BYTES))
     cache = max(dram, _read_bytes_per_s(cache_bytes // 2))  # no cache is slower than memory
-    rates = Rates(dram, cache, _product_flops_per_s())
-    known = cached_rates(threads)
+    rates = Rates(dram, cache, _product_flops_per_s(threads, arithmetic))
+    known = cached_rates(threads, arithmetic)
     rates = rates if known is None else rates.joined(known)
-    _store(threads, rates)
+    _store(_key(threads, arithmetic), rates)
     return rates
 
 
-def cached_rates(threads: int) -> Rates | None:
-    """Look up what an earlier measurement left; None where nothing usable did."""
-    entry = _entries().get(_key(threads))
+def arithmetics() -> tuple[str, ...]:
+    """Name the arithmetics that some weights would be multiplied in here."""
+    return tuple(_PANELS) if NATIVE_COMPILED else ("fp32",)
+
+
+def cached_rates(threads: int, arithmetic: str) -> Rates | None:
+    """Look up what earlier measurements left; None where nothing usable did.
+
+    Memory is as fast in one arithmetic as in another: its rates are the best of all.
+    """
+    entries = _entries()
+    kinds = {kind: _rates(entries.get(_key(threads, kind))) for kind in _PANELS}
+    known = [rates for rates in kinds.values() if rates is not None]
+    if (rates := kinds[arithmetic]) is None:
+        return None
+    dram, cache = max(one.dram for one in known), max(one.cache for one in known)
+    return replace(rates, dram=dram, cache=cache)
+
+
+def _rates(entry: Any) -> Rates | None:
     try:
         rates = Rates(**entry)
         values = (rates.dram, rates.cache, rates.flops, rates.measurements)
@@ -107,14 +124,14 @@ def cached_rates(threads: int) -> Rates | None:
         return None
 
 
-def describe(rates: Rates, threads: int) -> str:
+def describe(rates: Rates, threads: int, arithmetic: str) -> str:
     """Say what was measured, in lines for a screen."""
     megabytes = last_level_cache_bytes() / 2**20
     return (
         f"machine       {_machine()}, {threads} threads\n"
         f"memory        {rates.dram / 1e9:.1f} GB/s\n"
         f"cache         {rates.cache / 1e9:.1f} GB/s (last level, {megabytes:.0f} MiB)\n"
-        f"arithmetic    {rates.flops / 1e9:.1f} GFLOP/s ({ARITHMETIC})\n"
+        f"arithmetic    {rates.flops / 1e9:.1f} GFLOP/s ({arithmetic})\n"
         f"kept in       {_file()}"
     )
 
@@ -143,10 +160,20 @@ def _read_bytes_per_s(size_bytes: int) -> float:
     return buffer.nbytes / _best_s(lambda: buffer.sum())
 
 
-def _product_flops_per_s() -> float:
+def _product_flops_per_s(threads: int, arithmetic: str) -> float:
+    """Multiply square matrices in an arithmetic, with each product that we have for it."""
     left, right = torch.rand(2, _PRODUCT_SIZE, _PRODUCT_SIZE)
     out = torch.empty(_PRODUCT_SIZE, _PRODUCT_SIZE)
-    return 2 * _PRODUCT_SIZE**3 / _best_s(lambda: torch.mm(left, right, out=out))
+    best_s = math.inf
+    if arithmetic == "fp32":
+        best_s = _best_s(lambda: torch.mm(left, right, out=out))
+    if NATIVE_COMPILED:
+        from kernels import PanelFormat, pack, product
+
+        packed = pack(right.numpy(), PanelFormat(_PANELS[arithmetic]))
+        x, y = left.numpy(), out.numpy()
+        best_s = min(best_s, _best_s(lambda: product(x, packed, y, threads=threads)))
+    return 2 * _PRODUCT_SIZE**3 / best_s
 
 
 def _best_s(action: Callable[[], object]) -> float:
@@ -168,14 +195,14 @@ def _given(flag: str, value: float | None) -> Peak | None:
     return Peak(value, PeakSource.GIVEN)
 
 
-def _peaks(rates: Rates) -> Peaks:
+def _peaks(rates: Rates, arithmetic: str) -> Peaks:
     source = PeakSource.MEASURED
     return Peaks(
         dram=Peak(rates.dram, source),
         cache=Peak(rates.cache, source),
         cache_bytes=last_level_cache_bytes(),
         flops=Peak(rates.flops, source),
-        arithmetic=ARITHMETIC,
+        arithmetic=arithmetic,
     )
 
 
@@ -183,8 +210,8 @@ def _file() -> Path:
     return cache_dir() / _FILE_NAME
 
 
-def _key(threads: int) -> str:
-    return f"{_machine()} | {threads} threads | {ARITHMETIC}"
+def _key(threads: int, arithmetic: str) -> str:
+    return f"{_machine()} | {threads} threads | {arithmetic}"
 
 
 def _machine() -> str:
@@ -207,11 +234,11 @@ def _entries() -> dict[str, object]:
     return entries if isinstance(entries, dict) else {}
 
 
-def _store(threads: int, rates: Rates) -> None:
+def _store(key: str, rates: Rates) -> None:
     """Write in one rename, so that a second engine never reads half a file."""
     path = _file()
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
-    entries = _entries() | {_key(threads): asdict(rates)}
+    entries = _entries() | {key: asdict(rates)}
     partial.write_text(json.dumps(entries, indent=1), "utf-8")
     partial.replace(path)

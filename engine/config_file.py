@@ -1,4 +1,4 @@
-"""A `ModelConfig` as JSON and back, for the prepared folder."""
+"""A `ModelConfig` and a `Storage` as JSON and back, for the prepared folder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 from dataclasses import asdict
 from typing import Final
 
+from core.formats import MatrixFormat, Storage
 from core.model import Activation, ModelConfig, RopeConfig, RopeScaling
 
 CONFIG_FILE: Final = "config.json"
+STORAGE_FILE: Final = "storage.json"
 
 
 def config_to_json(config: ModelConfig) -> str:
@@ -24,3 +26,14 @@ def config_from_json(text: str) -> ModelConfig:
     raw["sliding_window"] = tuple(raw["sliding_window"])
     raw["eos_token_ids"] = tuple(raw["eos_token_ids"])
     return ModelConfig(rope=RopeConfig(**rope), **raw)
+
+
+def storage_to_json(storage: Storage) -> str:
+    return json.dumps(asdict(storage), indent=1)
+
+
+def storage_from_json(text: str) -> Storage:
+    """Invariant: gives back what `storage_to_json` was given."""
+    raw = json.loads(text)
+    exceptions = tuple((name, MatrixFormat(kind)) for name, kind in raw["exceptions"])
+    return Storage(MatrixFormat(raw["matrices"]), raw["panels"], exceptions)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from core.errors import SettingsError
-from core.formats import KVFormat, WeightFormat
+from core.formats import KVFormat, MatrixFormat, Storage
 from core.model import ModelConfig
-from core.settings import KVSettings, ModelSettings, parse_bytes
+from core.settings import KVSettings, parse_bytes
 from costmodel.storage import kv_bytes_per_token
 
 
-def resolve_kv_dtype(settings: ModelSettings) -> KVFormat:
+def resolve_kv_dtype(asked: KVFormat | None, storage: Storage) -> KVFormat:
     """Follow the weights where nothing is said: fp32 with fp32, else fp16."""
-    if settings.kv_dtype is not None:
-        return settings.kv_dtype
-    return KVFormat.FP32 if settings.weights is WeightFormat.FP32 else KVFormat.FP16
+    if asked is not None:
+        return asked
+    return KVFormat.FP32 if storage.formats == {MatrixFormat.FP32} else KVFormat.FP16
 
 
 def resolve_num_blocks(settings: KVSettings, config: ModelConfig, kv: KVFormat) -> int:

@@ -9,25 +9,22 @@ import torch
 
 from core.step import StepPlan, StepResult
 from engine.batch import build_batch
-from engine.kvstore import KVStore
-from engine.model import Decoder
-from engine.ops import Ops
+from engine.network import Network
 from engine.outcome import outcome_of
 
 
 class ModelRunner:
-    """Implements `Runner`; owns the KV store."""
+    """Implements `Runner`."""
 
-    def __init__(self, decoder: Decoder, ops: Ops, kv: KVStore) -> None:
-        self._decoder, self._ops, self._kv = decoder, ops, kv
+    def __init__(self, network: Network) -> None:
+        self._network = network
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
         """See `Runner.execute`. A row with NaN fails alone: no slice reads another's slots."""
-        batch = build_batch(plan, self._kv.block_size)
-        attention = self._ops.plan_attention(batch, self._kv.block_size)
+        prepared = self._network.prepare(build_batch(plan, self._network.block_size))
         prepared_ns = time.monotonic_ns()
-        logits = self._decoder.forward(batch, attention, self._kv)  # [R, V]
+        logits = self._network.forward(prepared)  # [R, V]
         forwarded_ns = time.monotonic_ns()
         outcome = outcome_of(plan, logits)
         return replace(

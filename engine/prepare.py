@@ -16,39 +16,65 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import torch
 from safetensors.torch import save_file
 
 from core.errors import ModelError
-from core.formats import WeightFormat
-from core.model import ModelConfig, TensorRole, TensorSpec
+from core.formats import Storage
+from core.model import ModelConfig, TensorSpec
 from core.settings import ModelSettings
 from engine.checkpoint.locate import locate
 from engine.checkpoint.source import Checkpoint, Source
-from engine.config_file import CONFIG_FILE, config_from_json, config_to_json
+from engine.config_file import (
+    CONFIG_FILE,
+    STORAGE_FILE,
+    config_from_json,
+    config_to_json,
+    storage_from_json,
+    storage_to_json,
+)
 
 CONVERTER_VERSION: Final = 1  # raise it when the same source would give other files
 MANIFEST_FILE: Final = "manifest.json"
 
 _SHARD_BYTES: Final = 2**30  # bounds the memory of a conversion
-_DTYPES: Final = {WeightFormat.FP32: torch.float32, WeightFormat.FP16: torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedModel:
-    """A folder whose files were verified, and the model it holds."""
+    """A folder whose files were verified, the model it holds, and how its weights are stored."""
 
     dir: Path
     config: ModelConfig
+    storage: Storage
+
+
+class Packer(Protocol):
+    """How tensors are laid out for whatever computes with them."""
+
+    layout: str
+
+    def store(self, spec: TensorSpec, checkpoint: Checkpoint) -> torch.Tensor:
+        """Bring one weight into the form it is stored in.
+
+        Raises:
+            ModelError: it is not what the config says, or the format cannot hold its range.
+        """
+
+    @property
+    def storage(self) -> Storage:
+        """Say how the matrices were stored, once all are."""
 
 
 def say(message: str) -> None:
     print(f"floorline: {message}", file=sys.stderr, flush=True)
 
 
-def prepare(settings: ModelSettings, progress: Callable[[str], None] = say) -> PreparedModel:
+def prepare(
+    model: ModelSettings, packer: Packer, progress: Callable[[str], None] = say
+) -> PreparedModel:
     """Give the folder of a model, converting it first where there is none that is whole and fresh.
 
     Mutates: the cache. One process at a time works on a folder; it appears in one rename.
@@ -56,14 +82,14 @@ def prepare(settings: ModelSettings, progress: Callable[[str], None] = say) -> P
     Raises:
         ModelError: the source cannot be read, is not supported or does not fit the format.
     """
-    source = locate(settings.model, settings.seed)
-    folder = cache_dir() / "models" / _folder_name(source, settings.weights)
+    source = locate(model.model, model.seed)
+    folder = cache_dir() / "models" / _folder_name(source, packer.layout)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.with_suffix(".lock")):
             if not is_whole(folder, source.fingerprint):
-                _rebuild(folder, source, settings.weights, progress)
-            return PreparedModel(folder, _read_config(folder))
+                _rebuild(folder, source, packer, progress)
+            return _read(folder)
     except OSError as error:  # no space, no right to write, or a source that vanished
         raise ModelError(f"{source.name} could not be prepared in {folder}: {error}") from error
 
@@ -95,14 +121,16 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _read_config(folder: Path) -> ModelConfig:
-    return config_from_json((folder / CONFIG_FILE).read_text("utf-8"))
+def _read(folder: Path) -> PreparedModel:
+    config = config_from_json((folder / CONFIG_FILE).read_text("utf-8"))
+    storage = storage_from_json((folder / STORAGE_FILE).read_text("utf-8"))
+    return PreparedModel(folder, config, storage)
 
 
-def _folder_name(source: Source, weights: WeightFormat) -> str:
-    key = f"{source.identity}\n{weights}\n{CONVERTER_VERSION}"
+def _folder_name(source: Source, layout: str) -> str:
+    key = f"{source.identity}\n{layout}\n{CONVERTER_VERSION}"
     readable = re.sub(r"[^\w-]+", "-", source.name)
-    return f"{readable}-{weights}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    return f"{readable}-{layout}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
 
 
 @contextmanager
@@ -113,16 +141,14 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _rebuild(
-    folder: Path, source: Source, weights: WeightFormat, progress: Callable[[str], None]
-) -> None:
+def _rebuild(folder: Path, source: Source, packer: Packer, progress: Callable[[str], None]) -> None:
     """Convert into a folder beside, then put it in place; what a dead process left goes first."""
-    progress(f"preparing {source.name} as {weights} in {folder}")
+    progress(f"preparing {source.name} as {packer.layout} in {folder}")
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
-        _convert(source.open(), weights, partial, progress)
+        _convert(source.open(), packer, partial, progress)
         manifest = _manifest(partial, source.fingerprint)
         (partial / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1), "utf-8")
         shutil.rmtree(folder, ignore_errors=True)
@@ -132,22 +158,23 @@ def _rebuild(
 
 
 def _convert(
-    checkpoint: Checkpoint, weights: WeightFormat, folder: Path, progress: Callable[[str], None]
+    checkpoint: Checkpoint, packer: Packer, folder: Path, progress: Callable[[str], None]
 ) -> None:
     (folder / CONFIG_FILE).write_text(config_to_json(checkpoint.config), "utf-8")
     for name, text in checkpoint.files.items():
         (folder / name).write_text(text, "utf-8")
-    for number, shard in enumerate(_shards(checkpoint, weights, progress)):
+    for number, shard in enumerate(_shards(checkpoint, packer, progress)):
         save_file(shard, folder / f"weights-{number:05}.safetensors")
+    (folder / STORAGE_FILE).write_text(storage_to_json(packer.storage), "utf-8")
 
 
 def _shards(
-    checkpoint: Checkpoint, weights: WeightFormat, progress: Callable[[str], None]
+    checkpoint: Checkpoint, packer: Packer, progress: Callable[[str], None]
 ) -> Iterator[dict[str, torch.Tensor]]:
     total, done, told = checkpoint.config.parameters, 0, 0
     shard: dict[str, torch.Tensor] = {}
     for spec in checkpoint.config.tensors():
-        shard[spec.name] = stored(spec, checkpoint.read(spec.name), weights)
+        shard[spec.name] = packer.store(spec, checkpoint)
         done += spec.parameters
         if done * 4 // total > told:  # say so at each quarter
             told = done * 4 // total
@@ -157,22 +184,3 @@ def _shards(
             shard = {}
     if shard:
         yield shard
-
-
-def stored(spec: TensorSpec, tensor: torch.Tensor, weights: WeightFormat) -> torch.Tensor:
-    """Bring one tensor into the format it is stored in; vectors are always fp32.
-
-    Raises:
-        ModelError: its shape is not the config's, or fp16 cannot hold its range.
-    """
-    vector = spec.role is TensorRole.VECTOR
-    shape = (spec.columns,) if vector else (spec.rows, spec.columns)
-    if tensor.shape != shape:
-        raise ModelError(f"{spec.name}: shape {tuple(tensor.shape)}, the config says {shape}")
-    if not torch.isfinite(tensor).all():
-        raise ModelError(f"{spec.name}: holds NaN or infinity")
-    converted = tensor.to(torch.float32 if vector else _DTYPES[weights]).contiguous()
-    if not torch.isfinite(converted).all():
-        largest = tensor.abs().max().item()
-        raise ModelError(f"{spec.name}: {largest:.3g} is too large for fp16; use --weights fp32")
-    return converted

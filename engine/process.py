@@ -84,6 +84,7 @@ def _ready(engine: Engine, settings: EngineSettings) -> Ready:
         model=engine.config,
         model_dir=str(engine.model_dir),
         weights=engine.weights,
+        storage=engine.storage,
         kv_dtype=engine.kv_dtype,
         weight_bytes=engine.weight_bytes,
         kv_bytes=engine.kv_bytes,

@@ -28,7 +28,7 @@ class EngineModel:
 
 def engine_model(ready: Ready) -> EngineModel:
     """Hold what the engine allocated against what the cost model predicts; warn by name."""
-    predicted = weight_bytes(ready.model, ready.weights)
+    predicted = weight_bytes(ready.model, ready.storage)
     for role in sorted(predicted.keys() | ready.weight_bytes.keys()):
         expected, allocated = predicted.get(role, 0), ready.weight_bytes.get(role, 0)
         if expected != allocated:
@@ -46,7 +46,7 @@ def engine_model(ready: Ready) -> EngineModel:
     if predicted != ready.weight_bytes or kv_bytes != ready.kv_bytes:
         log.warning("cost model: no floor is shown for this engine")
         peaks = replace(peaks, dram=None, cache=None, flops=None)
-    return EngineModel(Arithmetic(ready.model, ready.weights, ready.kv_dtype), peaks, coverage)
+    return EngineModel(Arithmetic(ready.model, ready.storage, ready.kv_dtype), peaks, coverage)
 
 
 def _ratio(predicted: int, allocated: int) -> float:

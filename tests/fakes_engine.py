@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from core.formats import KVFormat, WeightFormat
+from core.formats import KVFormat, MatrixFormat, Storage, WeightFormat
 from core.machine import Peak, Peaks, PeakSource
 from core.model import ModelConfig, RopeConfig
 from core.request import Request
@@ -26,6 +26,7 @@ from core.wire import HEADER, Fault, PoolState, Ready, Start, ToEngine, frame, t
 from costmodel.storage import kv_bytes_per_token, weight_bytes
 from engine.checkpoint.tokenizer import byte_tokenizer
 from engine.grammar_queue import Compiled
+from engine.grammar_queue import grammars_for
 from engine.loop import EngineLoop
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
@@ -209,8 +210,9 @@ def ready(model_dir: Path) -> Ready:
         model=MODEL,
         model_dir=str(model_dir),
         weights=WeightFormat.FP32,
+        storage=Storage(MatrixFormat.FP32),
         kv_dtype=KVFormat.FP32,
-        weight_bytes=weight_bytes(MODEL, WeightFormat.FP32),
+        weight_bytes=weight_bytes(MODEL, Storage(MatrixFormat.FP32)),
         kv_bytes=NUM_BLOCKS * BLOCK_SIZE * per_token,
         block_size=BLOCK_SIZE,
         num_blocks=NUM_BLOCKS,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from gguf import GGUFReader, ReaderTensor, dequantize
+from gguf import GGMLQuantizationType, GGUFReader, ReaderTensor, dequantize
 
 from core.errors import ModelError
 from core.model import ModelConfig
@@ -16,6 +16,7 @@ from engine.checkpoint.source import (
     TEMPLATE_FILE,
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
+    Blocks,
     Checkpoint,
     Source,
     fingerprint,
@@ -37,6 +38,13 @@ _NAMES: Final = {
     **{f"{x}_proj": f"attn_{x}" for x in "qkv"},
     **{f"{x}_norm": f"attn_{x}_norm" for x in "qk"},
     **{f"{x}_proj": f"ffn_{x}" for x in ("gate", "up", "down")},
+}
+_KEPT: Final = frozenset(
+    {GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0}
+)
+_TORCH_TYPES: Final = {
+    GGMLQuantizationType.F16: torch.float16,
+    GGMLQuantizationType.BF16: torch.bfloat16,
 }
 _CONTROL, _USER_DEFINED = 3, 4  # Source: gguf.TokenType
 
@@ -68,7 +76,7 @@ def _open(path: Path, name: str) -> Checkpoint:
     interleaved = metadata["general.architecture"] == "llama"
     reading = _TensorReader(tensors, config, interleaved)
     try:
-        return Checkpoint(config, reading.read, _text_files(metadata, name))
+        return Checkpoint(config, reading.read, _text_files(metadata, name), reading.blocks)
     except KeyError as error:
         raise ModelError(f"{path}: the GGUF file lacks {error}") from error
 
@@ -96,10 +104,20 @@ class _TensorReader:
         except NotImplementedError as error:
             kind = tensor.tensor_type.name
             raise ModelError(f"{tensor.name}: quantisation {kind} is not supported") from error
+        values = self._in_our_order(name, values)
+        kind = _TORCH_TYPES.get(tensor.tensor_type, torch.float32)
+        return torch.tensor(values).to(kind)  # a copy: the file's map is read-only
+
+    def blocks(self, name: str) -> Blocks | None:
+        """Give a matrix's quantised rows as they are, where the kernels take them so."""
+        tensor = self._tensors[gguf_name(name)]
+        if tensor.tensor_type not in _KEPT:
+            return None
+        return Blocks(self._in_our_order(name, tensor.data), tensor.tensor_type.name)
+
+    def _in_our_order(self, name: str, rows: np.ndarray) -> np.ndarray:
         heads = next((h for part, h in self._heads_of.items() if part in name), None)
-        if heads is not None:
-            values = halves_from_pairs(values, heads)
-        return torch.from_numpy(np.array(values, dtype=np.float32))  # the file's map is read-only
+        return rows if heads is None else halves_from_pairs(rows, heads)
 
 
 def halves_from_pairs(values: np.ndarray, heads: int) -> np.ndarray:

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import torch
 
-from core.model import ModelConfig
+from core.errors import ModelError
+from core.model import ModelConfig, TensorRole, TensorSpec
 
 TOKENIZER_FILE: Final = "tokenizer.json"
 TOKENIZER_CONFIG_FILE: Final = "tokenizer_config.json"
 TEMPLATE_FILE: Final = "chat_template.jinja"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A matrix as rows of quantised blocks: `raw` uint8 [N, bytes], of GGUF's type `kind`."""
+
+    raw: np.ndarray
+    kind: str
+
+
+def _no_blocks(name: str) -> Blocks | None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +36,28 @@ class Checkpoint:
 
     `read` gives the tensor of a `TensorSpec` by its name, in the type it is stored in (blocks of
     quantised numbers come as fp32); a vector is one-dimensional. `files` are texts by file name.
+    `blocks` gives a matrix's own blocks, None where it has none that we keep.
     """
 
     config: ModelConfig
     read: Callable[[str], torch.Tensor]
     files: Mapping[str, str]
+    blocks: Callable[[str], Blocks | None] = field(default=_no_blocks)
+
+    def checked(self, spec: TensorSpec) -> torch.Tensor:
+        """Read a tensor and hold it against the config.
+
+        Raises:
+            ModelError: another shape, or a number that is not finite.
+        """
+        tensor = self.read(spec.name)
+        vector = spec.role is TensorRole.VECTOR
+        shape = (spec.columns,) if vector else (spec.rows, spec.columns)
+        if tensor.shape != shape:
+            raise ModelError(f"{spec.name}: shape {tuple(tensor.shape)}, the config says {shape}")
+        if not torch.isfinite(tensor).all():
+            raise ModelError(f"{spec.name}: holds NaN or infinity")
+        return tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,9 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from core.model import ModelConfig
 from core.settings import ModelSettings
 from engine.checkpoint.huggingface import hf_name
-from engine.prepare import PreparedModel, prepare
+from engine.prepare import PreparedModel
 from engine.weights import Weights, load_weights
+from tests.model.preparing import prepare_rows
 from tests.model.running import Model
 
 NEAR_TIE = 1e-3  # in logits: the one excuse for another token
@@ -51,7 +52,7 @@ class Oracle:
 
     @classmethod
     def of(cls, name: str) -> Oracle:
-        prepared = prepare(ModelSettings(model=name), progress=lambda _: None)
+        prepared = prepare_rows(ModelSettings(model=name))
         weights = load_weights(prepared.dir, prepared.config)
         ours = Model.of(prepared.config, weights)
         return cls(prepared, ours, llama(prepared.config, weights))

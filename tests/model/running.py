@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
-from core.formats import KVFormat
+from core.formats import KVFormat, WeightFormat
 from core.model import ModelConfig
 from core.request import BlockId, Request, RequestId, SamplingParams
-from core.settings import SchedulerSettings
+from core.settings import ModelSettings, SchedulerSettings
 from core.step import Slice, StepPlan
 from core.wire import TokenLogprobs
 from engine.batch import build_batch
 from engine.kvstore import KVStore, allocate_kv
 from engine.model import Decoder
 from engine.model_runner import ModelRunner
+from engine.native_network import NativeNetwork, NativeSizes
+from engine.packing import PanelPacker
+from engine.prepare import PreparedModel, prepare
+from engine.torch_network import TorchNetwork
 from engine.torch_ops import TorchOps
-from engine.weights import Weights
+from engine.weights import Weights, load_weights
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
 
@@ -42,11 +47,47 @@ class Model:
     def kv(self, num_blocks: int, kv: KVFormat = KVFormat.FP32) -> KVStore:
         return allocate_kv(self.config, kv, num_blocks, BLOCK_SIZE)
 
+    def runner(self, kv: KVStore) -> ModelRunner:
+        return ModelRunner(TorchNetwork(self.decoder, self.ops, kv, {}))
+
+    def fresh_runner(self, num_blocks: int) -> ModelRunner:
+        return self.runner(self.kv(num_blocks))
+
     @torch.inference_mode()
     def logits(self, plan: StepPlan, kv: KVStore) -> torch.Tensor:
         batch = build_batch(plan, kv.block_size)
         attention = self.ops.plan_attention(batch, kv.block_size)
         return self.decoder.forward(batch, attention, kv)
+
+
+@dataclass
+class NativeModelUnderTest:
+    """The same model in the native kernels, in fp32, so that only the order of sums differs."""
+
+    prepared: PreparedModel
+    weights: Weights
+    threads: int = 1
+
+    @classmethod
+    def of(cls, name: str, threads: int = 1) -> NativeModelUnderTest:
+        packer = PanelPacker(WeightFormat.FP32)
+        prepared = prepare(ModelSettings(model=name), packer, progress=lambda _: None)
+        return cls(prepared, load_weights(prepared.dir, prepared.config), threads)
+
+    def fresh_runner(self, num_blocks: int) -> ModelRunner:
+        sizes = NativeSizes(
+            num_blocks=num_blocks,
+            block_size=BLOCK_SIZE,
+            max_tokens=512,
+            max_positions=min(num_blocks * BLOCK_SIZE, self.prepared.config.max_position_tokens),
+            threads=self.threads,
+        )
+        config, storage = self.prepared.config, self.prepared.storage
+        return ModelRunner(NativeNetwork(config, self.weights, storage, KVFormat.FP32, sizes))
+
+
+class Runs(Protocol):
+    def fresh_runner(self, num_blocks: int) -> ModelRunner: ...
 
 
 @dataclass
@@ -61,7 +102,7 @@ class Outcome:
 
 
 def generate(
-    model: Model,
+    model: Runs,
     prompts: Iterable[tuple[int, ...]],
     max_tokens: int,
     num_blocks: int = 256,
@@ -81,9 +122,9 @@ def generate(
     return run(model, requests, num_blocks, budget)
 
 
-def run(model: Model, requests: list[Request], num_blocks: int = 256, budget: int = 128) -> Outcome:
+def run(model: Runs, requests: list[Request], num_blocks: int = 256, budget: int = 128) -> Outcome:
     """Run all requests together to their ends."""
-    runner = ModelRunner(model.decoder, model.ops, model.kv(num_blocks))
+    runner = model.fresh_runner(num_blocks)
     pool = BlockPool(num_blocks, BLOCK_SIZE)
     scheduler = Scheduler(pool, SchedulerSettings(max_num_batched_tokens=budget))
     for request in requests:

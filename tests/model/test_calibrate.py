@@ -27,7 +27,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("once")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLOORLINE_CACHE", str(folder))
-        measure(1)
+        measure(1, "fp32")
     return (folder / "peaks.json").read_text()
 
 
@@ -40,7 +40,7 @@ def with_rates(measured: str, rates: dict[str, object]) -> str:
 
 def test_a_well_measured_machine_is_not_measured_again(cache: Path, measured: str) -> None:
     cache.write_text(before := with_rates(measured, RATES | {"measurements": 3}))
-    peaks = resolve_peaks(EngineSettings(), 1)
+    peaks = resolve_peaks(EngineSettings(), 1, "fp32")
     assert peaks.dram == Peak(1e15, PeakSource.MEASURED)
     assert peaks.cache == Peak(2e15, PeakSource.MEASURED)
     assert peaks.flops == Peak(1e18, PeakSource.MEASURED)
@@ -50,8 +50,8 @@ def test_a_well_measured_machine_is_not_measured_again(cache: Path, measured: st
 
 def test_the_first_starts_measure_again_and_keep_the_best(cache: Path, measured: str) -> None:
     cache.write_text(with_rates(measured, RATES | {"cache": 1.0, "measurements": 2}))
-    peaks = resolve_peaks(EngineSettings(), 1)
-    rates = cached_rates(1)
+    peaks = resolve_peaks(EngineSettings(), 1, "fp32")
+    rates = cached_rates(1, "fp32")
     assert rates is not None
     assert (rates.dram, rates.flops, rates.measurements) == (1e15, 1e18, 3)
     assert rates.cache > 1.0
@@ -60,35 +60,35 @@ def test_the_first_starts_measure_again_and_keep_the_best(cache: Path, measured:
 
 def test_other_threads_are_measured_beside_what_is_there(cache: Path, measured: str) -> None:
     cache.write_text(measured)
-    assert cached_rates(2) is None
-    resolve_peaks(EngineSettings(), 2)
-    assert cached_rates(2) is not None
+    assert cached_rates(2, "fp32") is None
+    resolve_peaks(EngineSettings(), 2, "fp32")
+    assert cached_rates(2, "fp32") is not None
     assert len(json.loads(cache.read_text())) == 2
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"other": 1}'])
 def test_a_broken_cache_file_holds_nothing(cache: Path, content: str) -> None:
     cache.write_text(content)
-    assert cached_rates(1) is None
+    assert cached_rates(1, "fp32") is None
 
 
 @pytest.mark.parametrize("rate", [0, -1.0, "fast", None, math.nan])
 def test_an_entry_that_is_no_rate_is_not_used(cache: Path, measured: str, rate: object) -> None:
     cache.write_text(with_rates(measured, RATES | {"dram": rate}))
-    assert cached_rates(1) is None
+    assert cached_rates(1, "fp32") is None
 
 
 def test_a_broken_cache_file_is_measured_anew(cache: Path) -> None:
     cache.write_text("{")
-    peaks = resolve_peaks(EngineSettings(), 1)
-    rates = cached_rates(1)
+    peaks = resolve_peaks(EngineSettings(), 1, "fp32")
+    rates = cached_rates(1, "fp32")
     assert rates is not None
     assert peaks.dram is not None
     assert peaks.dram.per_s == rates.dram
 
 
 def test_given_peaks_are_taken_without_measuring(cache: Path) -> None:
-    peaks = resolve_peaks(EngineSettings(peak_bandwidth=1e11, peak_flops=2e12), 1)
+    peaks = resolve_peaks(EngineSettings(peak_bandwidth=1e11, peak_flops=2e12), 1, "fp32")
     assert peaks.dram is not None
     assert peaks.flops is not None
     assert (peaks.dram.per_s, peaks.flops.per_s) == (1e11, 2e12)
@@ -99,7 +99,7 @@ def test_given_peaks_are_taken_without_measuring(cache: Path) -> None:
 
 def test_a_given_bandwidth_leaves_the_arithmetic_measured(cache: Path, measured: str) -> None:
     cache.write_text(with_rates(measured, RATES | {"measurements": 3}))
-    peaks = resolve_peaks(EngineSettings(peak_bandwidth=1e11), 1)
+    peaks = resolve_peaks(EngineSettings(peak_bandwidth=1e11), 1, "fp32")
     assert peaks.flops is not None
     assert peaks.flops == Peak(1e18, PeakSource.MEASURED)
     assert peaks.cache is None
@@ -109,10 +109,10 @@ def test_a_given_bandwidth_leaves_the_arithmetic_measured(cache: Path, measured:
 @pytest.mark.parametrize("flag", ["peak_bandwidth", "peak_flops"])
 def test_an_impossible_peak_is_refused_by_the_name_of_its_flag(flag: str, value: float) -> None:
     with pytest.raises(SettingsError, match="--" + flag.replace("_", "-")):
-        resolve_peaks(EngineSettings(**{flag: value}), 1)
+        resolve_peaks(EngineSettings(**{flag: value}), 1, "fp32")
 
 
 def test_the_description_names_each_rate() -> None:
-    text = calibrate.describe(Rates(80e9, 170e9, 210e9), 2)
+    text = calibrate.describe(Rates(80e9, 170e9, 210e9), 2, "fp32")
     assert "80.0 GB/s" in text
     assert "210.0 GFLOP/s" in text

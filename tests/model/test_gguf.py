@@ -16,9 +16,9 @@ from core.step import StepPlan
 from engine.checkpoint.gguf_file import gguf_name, halves_from_pairs
 from engine.checkpoint.huggingface import hf_name
 from engine.checkpoint.tokenizer import byte_alphabet
-from engine.prepare import prepare
 from engine.weights import load_weights
 from tests.model.families import build
+from tests.model.preparing import prepare_rows
 from tests.model.running import Model, sliced
 
 PROMPT = tuple(range(1, 60))
@@ -97,7 +97,7 @@ def test_a_gguf_file_gives_the_logits_of_its_source(family: str, tmp_path: Path)
     oracle = build(family)
     path = tmp_path / "tiny.gguf"
     write(path, oracle, ARCHITECTURES[family])
-    found = prepare(ModelSettings(model=str(path)), progress=lambda _: None)
+    found = prepare_rows(ModelSettings(model=str(path)))
     assert (found.config.name, found.config.eos_token_ids) == ("tiny", (257,))
     assert found.config.parameters == sum(p.numel() for p in oracle.parameters())
     ours = Model.of(found.config, load_weights(found.dir, found.config))
@@ -130,7 +130,7 @@ def test_what_we_do_not_run_is_refused_by_name(
     path = tmp_path / "other.gguf"
     write(path, build("llama with linear rope"), "llama", **texts)
     with pytest.raises(ModelError, match=words):
-        prepare(ModelSettings(model=str(path)), progress=lambda _: None)
+        prepare_rows(ModelSettings(model=str(path)))
 
 
 @pytest.mark.parametrize("content", [b"", b"not a GGUF file at all, but long enough to look at"])
@@ -138,7 +138,7 @@ def test_a_file_that_is_no_gguf_is_a_model_error(content: bytes, tmp_path: Path)
     path = tmp_path / "broken.gguf"
     path.write_bytes(content)
     with pytest.raises(ModelError, match="not a readable GGUF file"):
-        prepare(ModelSettings(model=str(path)), progress=lambda _: None)
+        prepare_rows(ModelSettings(model=str(path)))
 
 
 def test_a_gguf_file_cut_short_is_a_model_error(tmp_path: Path) -> None:
@@ -146,4 +146,4 @@ def test_a_gguf_file_cut_short_is_a_model_error(tmp_path: Path) -> None:
     write(path, build("llama"), "llama")
     path.write_bytes(path.read_bytes()[:-1000])
     with pytest.raises(ModelError, match="not a readable GGUF file"):
-        prepare(ModelSettings(model=str(path)), progress=lambda _: None)
+        prepare_rows(ModelSettings(model=str(path)))

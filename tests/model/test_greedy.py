@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.model.oracle import Oracle, explain
-from tests.model.running import Outcome, generate
+from tests.model.running import NativeModelUnderTest, Outcome, Runs, generate
 
 Record = Callable[[str, object], None]
 
@@ -18,10 +18,18 @@ STEPS = 64
 FEW_STEPS = 16
 
 
-@pytest.fixture(params=["tinygpt", pytest.param("smollm2", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["tinygpt", pytest.param("smollm2", marks=pytest.mark.slow)])
 def oracle(request: pytest.FixtureRequest) -> Oracle:
     found: Oracle = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture(scope="module", params=["torch", "native"])
+def ours(request: pytest.FixtureRequest, oracle: Oracle) -> Runs:
+    """Our model, computed by torch or by the native kernels, over the same weights in fp32."""
+    if request.param == "torch":
+        return oracle.ours
+    return NativeModelUnderTest.of(oracle.prepared.config.name, threads=2)
 
 
 def assert_greedy(
@@ -38,27 +46,27 @@ def assert_greedy(
             record("near_tie", f"{len(prompt)} tokens: {excuse}")
 
 
-def test_each_prompt_alone(oracle: Oracle, record_property: Record) -> None:
-    runs = [generate(oracle.ours, [prompt], STEPS) for prompt in oracle.prompts]
+def test_each_prompt_alone(oracle: Oracle, ours: Runs, record_property: Record) -> None:
+    runs = [generate(ours, [prompt], STEPS) for prompt in oracle.prompts]
     together = Outcome([tokens for run in runs for tokens in run.outputs])
     assert_greedy(oracle, oracle.prompts, together, STEPS, record_property)
 
 
-def test_all_prompts_in_one_batch(oracle: Oracle, record_property: Record) -> None:
-    outcome = generate(oracle.ours, oracle.prompts, STEPS, budget=512)
+def test_all_prompts_in_one_batch(oracle: Oracle, ours: Runs, record_property: Record) -> None:
+    outcome = generate(ours, oracle.prompts, STEPS, budget=512)
     assert outcome.largest_batch == len(oracle.prompts)
     assert_greedy(oracle, oracle.prompts, outcome, STEPS, record_property)
 
 
-def test_prefill_in_chunks_of_16(oracle: Oracle, record_property: Record) -> None:
-    outcome = generate(oracle.ours, oracle.prompts, STEPS, budget=16)
+def test_prefill_in_chunks_of_16(oracle: Oracle, ours: Runs, record_property: Record) -> None:
+    outcome = generate(ours, oracle.prompts, STEPS, budget=16)
     assert_greedy(oracle, oracle.prompts, outcome, STEPS, record_property)
 
 
 def test_a_pool_so_small_that_requests_are_preempted(
-    oracle: Oracle, record_property: Record
+    oracle: Oracle, ours: Runs, record_property: Record
 ) -> None:
-    outcome = generate(oracle.ours, oracle.prompts, STEPS, num_blocks=24)
+    outcome = generate(ours, oracle.prompts, STEPS, num_blocks=24)
     assert outcome.preemptions > 0
     assert_greedy(oracle, oracle.prompts, outcome, STEPS, record_property)
 

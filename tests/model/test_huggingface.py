@@ -11,8 +11,8 @@ import pytest
 
 from core.errors import ModelError
 from core.settings import ModelSettings
-from engine.prepare import prepare
 from tests.model.families import build
+from tests.model.preparing import prepare_rows
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def prepared(folder: Path) -> Path:
-    return prepare(ModelSettings(model=str(folder)), progress=lambda _: None).dir
+    return prepare_rows(ModelSettings(model=str(folder))).dir
 
 
 def write_config(folder: Path, **entries: Any) -> None:
@@ -91,4 +91,4 @@ def test_a_directory_that_lacks_a_tensor_is_refused(directory: Path) -> None:
 def test_a_hub_id_without_a_network_is_a_model_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ModelError, match="hub id 'nobody/nothing' could not be downloaded"):
-        prepare(ModelSettings(model="nobody/nothing"), progress=lambda _: None)
+        prepare_rows(ModelSettings(model="nobody/nothing"))

@@ -18,9 +18,11 @@ from core.model import TensorRole
 from core.settings import ModelSettings
 from costmodel.storage import weight_bytes
 from engine.checkpoint.tinygpt import CONFIG
-from engine.prepare import PreparedModel, prepare
+from engine.prepare import PreparedModel
+from engine.rows import FORMATS
 from engine.weights import allocated_bytes, load_weights
 from tests.model.families import build
+from tests.model.preparing import prepare_rows
 
 TINYGPT = ModelSettings(model="tinygpt")
 
@@ -49,7 +51,7 @@ def directory(tmp_path: Path) -> Path:
 
 def again(settings: ModelSettings) -> tuple[PreparedModel, Told]:
     told = Told()
-    return prepare(settings, told), told
+    return prepare_rows(settings, told), told
 
 
 def test_the_second_start_converts_nothing() -> None:
@@ -65,7 +67,7 @@ def test_the_second_start_converts_nothing() -> None:
     "name", ["weights-00000.safetensors", "config.json", "tokenizer.json", "chat_template.jinja"]
 )
 def test_a_changed_byte_is_found_and_repaired(name: str) -> None:
-    path = prepare(TINYGPT, Told()).dir / name
+    path = prepare_rows(TINYGPT, Told()).dir / name
     good = path.read_bytes()
     path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
     _, told = again(TINYGPT)
@@ -74,7 +76,7 @@ def test_a_changed_byte_is_found_and_repaired(name: str) -> None:
 
 
 def test_a_truncated_file_is_found_and_repaired() -> None:
-    path = prepare(TINYGPT, Told()).dir / "weights-00000.safetensors"
+    path = prepare_rows(TINYGPT, Told()).dir / "weights-00000.safetensors"
     good = path.read_bytes()
     os.truncate(path, len(good) // 2)
     again(TINYGPT)
@@ -83,7 +85,7 @@ def test_a_truncated_file_is_found_and_repaired() -> None:
 
 @pytest.mark.parametrize("content", [None, "", "[]", '{"files": {}, "fingerprint": ""}'])
 def test_a_missing_or_broken_manifest_means_a_rebuild(content: str | None) -> None:
-    path = prepare(TINYGPT, Told()).dir / "manifest.json"
+    path = prepare_rows(TINYGPT, Told()).dir / "manifest.json"
     good = path.read_text()
     path.unlink()
     if content is not None:
@@ -94,7 +96,7 @@ def test_a_missing_or_broken_manifest_means_a_rebuild(content: str | None) -> No
 
 
 def test_a_missing_file_is_found_and_repaired() -> None:
-    path = prepare(TINYGPT, Told()).dir / "tokenizer.json"
+    path = prepare_rows(TINYGPT, Told()).dir / "tokenizer.json"
     path.unlink()
     again(TINYGPT)
     assert path.is_file()
@@ -121,7 +123,7 @@ def test_each_seed_and_each_format_has_its_own_folder() -> None:
         ModelSettings(model="tinygpt", seed=1),
         ModelSettings(model="tinygpt", weights=WeightFormat.FP16),
     ]
-    folders = [prepare(variant, Told()).dir for variant in variants]
+    folders = [prepare_rows(variant, Told()).dir for variant in variants]
     assert len(set(folders)) == 3
     one, other, half = (load_weights(folder, CONFIG) for folder in folders)
     assert not torch.equal(one["embed"], other["embed"])
@@ -156,7 +158,7 @@ def test_starting_processes_convert_once_and_all_find_it_whole(cache: Path) -> N
 
 
 def test_what_a_crashed_conversion_left_is_cleared(cache: Path) -> None:
-    folder = prepare(TINYGPT, Told()).dir
+    folder = prepare_rows(TINYGPT, Told()).dir
     partial = folder.with_suffix(".partial")
     folder.rename(partial)  # as if the process had died before its last rename
     (partial / "half-written").touch()
@@ -170,7 +172,7 @@ def test_what_a_crashed_conversion_left_is_cleared(cache: Path) -> None:
 def test_a_conversion_that_fails_leaves_nothing(cache: Path, directory: Path) -> None:
     (directory / "model.safetensors").write_bytes(b"not a safetensors file")
     with pytest.raises(ModelError, match="not a readable safetensors file"):
-        prepare(ModelSettings(model=str(directory)), Told())
+        prepare_rows(ModelSettings(model=str(directory)), Told())
     assert [path.suffix for path in (cache / "models").iterdir()] == [".lock"]
 
 
@@ -180,7 +182,7 @@ def test_a_cache_that_cannot_be_written_is_a_model_error(
     (tmp_path / "file").touch()
     monkeypatch.setenv("FLOORLINE_CACHE", str(tmp_path / "file"))
     with pytest.raises(ModelError, match="could not be prepared"):
-        prepare(TINYGPT, Told())
+        prepare_rows(TINYGPT, Told())
 
 
 def test_a_number_too_large_for_fp16_is_refused_by_tensor_name(directory: Path) -> None:
@@ -188,8 +190,8 @@ def test_a_number_too_large_for_fp16_is_refused_by_tensor_name(directory: Path) 
     weights["model.layers.1.mlp.up_proj.weight"][3, 4] = 1e6
     save_file(weights, directory / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ModelError, match=r"layers\.1\.up_proj.*--weights fp32"):
-        prepare(ModelSettings(model=str(directory), weights=WeightFormat.FP16), Told())
-    prepare(ModelSettings(model=str(directory)), Told())
+        prepare_rows(ModelSettings(model=str(directory), weights=WeightFormat.FP16), Told())
+    prepare_rows(ModelSettings(model=str(directory)), Told())
 
 
 def test_bfloat16_becomes_what_was_asked_for(directory: Path) -> None:
@@ -199,7 +201,7 @@ def test_bfloat16_becomes_what_was_asked_for(directory: Path) -> None:
         (WeightFormat.FP32, torch.float32),
         (WeightFormat.FP16, torch.float16),
     ):
-        found = prepare(ModelSettings(model=str(directory), weights=weight_format), Told())
+        found = prepare_rows(ModelSettings(model=str(directory), weights=weight_format), Told())
         loaded = load_weights(found.dir, found.config)
         assert torch.equal(loaded["embed"], weights["model.embed_tokens.weight"].to(dtype))
         assert loaded["final_norm"].dtype is torch.float32
@@ -210,7 +212,7 @@ def test_a_sharded_directory_equals_the_one_file(directory: Path, tmp_path: Path
     build("llama").save_pretrained(sharded, max_shard_size="50KB")
     (sharded / "tokenizer.json").write_text("{}")
     assert (sharded / "model.safetensors.index.json").is_file()
-    one, other = (prepare(ModelSettings(model=str(d)), Told()) for d in (directory, sharded))
+    one, other = (prepare_rows(ModelSettings(model=str(d)), Told()) for d in (directory, sharded))
     ours, theirs = (load_weights(p.dir, p.config) for p in (one, other))
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
@@ -219,18 +221,18 @@ def test_a_tensor_of_another_shape_than_the_config_says_is_refused(directory: Pa
     raw = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps(raw | {"intermediate_size": 64}))
     with pytest.raises(ModelError, match=r"gate_proj: shape \(80, 48\)"):
-        prepare(ModelSettings(model=str(directory)), Told())
+        prepare_rows(ModelSettings(model=str(directory)), Told())
 
 
-@pytest.mark.parametrize("weights", list(WeightFormat))
+@pytest.mark.parametrize("weights", list(FORMATS))
 def test_predicted_bytes_equal_the_tensors_of_tinygpt(weights: WeightFormat) -> None:
-    found = prepare(ModelSettings(model="tinygpt", weights=weights), Told())
+    found = prepare_rows(ModelSettings(model="tinygpt", weights=weights), Told())
     loaded = load_weights(found.dir, found.config)
     assert sum(tensor.numel() for tensor in loaded.values()) == found.config.parameters == 5_838_080
-    assert allocated_bytes(loaded, found.config) == weight_bytes(found.config, weights)
-    assert set(weight_bytes(found.config, weights)) == set(TensorRole) - {TensorRole.TIED}
+    assert allocated_bytes(loaded, found.config) == weight_bytes(found.config, found.storage)
+    assert set(weight_bytes(found.config, found.storage)) == set(TensorRole) - {TensorRole.TIED}
 
 
 def test_nothing_by_that_name_is_a_model_error() -> None:
     with pytest.raises(ModelError, match=r"no preset .* directory, GGUF file or hub id"):
-        prepare(ModelSettings(model="no-such-thing"), Told())
+        prepare_rows(ModelSettings(model="no-such-thing"), Told())

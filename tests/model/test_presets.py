@@ -10,15 +10,16 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from core.errors import ModelError
-from core.formats import KVFormat, WeightFormat
+from core.formats import Backend, KVFormat, MatrixFormat, Storage, WeightFormat
 from core.settings import EngineSettings, KVSettings, ModelSettings
 from core.step import StepPlan
 from costmodel.storage import kv_bytes_per_token, weight_bytes
 from engine.build import load_engine
 from engine.checkpoint import locate
-from engine.prepare import prepare
+from engine.rows import FORMATS
 from engine.weights import allocated_bytes, load_weights
 from tests.model.oracle import TEXT, Oracle
+from tests.model.preparing import prepare_rows
 from tests.model.running import Model, sliced
 
 UNICODE = [
@@ -43,7 +44,7 @@ def test_predicted_parameters_and_bytes_equal_the_tensors_of_smollm2(smollm2: Or
     config = smollm2.prepared.config
     loaded = load_weights(smollm2.prepared.dir, config)
     assert sum(tensor.numel() for tensor in loaded.values()) == config.parameters == 134_515_008
-    assert allocated_bytes(loaded, config) == weight_bytes(config, WeightFormat.FP32)
+    assert allocated_bytes(loaded, config) == weight_bytes(config, Storage(MatrixFormat.FP32))
 
 
 def test_smollm2_text_has_its_published_ids(tokenizer: Tokenizer) -> None:
@@ -98,27 +99,35 @@ def test_a_missing_weights_package_is_named_with_its_command(
         locate.locate("smollm2-135m", 0)
 
 
-@pytest.mark.parametrize("weights", list(WeightFormat))
-def test_an_engine_tells_what_it_allocated(weights: WeightFormat) -> None:
+@pytest.mark.parametrize(
+    ("backend", "weights"),
+    [
+        *((Backend.TORCH, weights) for weights in FORMATS),
+        *((Backend.NATIVE, weights) for weights in WeightFormat),
+    ],
+)
+def test_an_engine_tells_what_it_allocated(backend: Backend, weights: WeightFormat) -> None:
     settings = EngineSettings(
         model=ModelSettings(model="tinygpt", weights=weights),
         kv=KVSettings(num_kv_blocks=10),
         threads=1,
         peak_bandwidth=1e10,
         peak_flops=1e11,
+        backend=backend,
     )
-    engine = load_engine(settings, progress=lambda _: None)
+    engine = load_engine(settings)
     engine.warm_up()
-    kv = KVFormat.FP32 if weights is WeightFormat.FP32 else KVFormat.FP16
+    exact = weights in (WeightFormat.FP32, WeightFormat.NATIVE)  # tinygpt's own format is fp32
+    kv = KVFormat.FP32 if exact else KVFormat.FP16
     assert engine.kv_dtype is kv
     assert engine.kv_bytes == 160 * kv_bytes_per_token(engine.config, kv)
-    assert engine.weight_bytes == weight_bytes(engine.config, weights)
+    assert engine.weight_bytes == weight_bytes(engine.config, engine.storage)
     assert (engine.num_blocks, engine.max_model_len, engine.threads) == (10, 160, 1)
 
 
 def test_fp16_weights_give_nearly_the_logits_of_fp32(tinygpt: Oracle) -> None:
     settings = ModelSettings(model="tinygpt", weights=WeightFormat.FP16)
-    half = prepare(settings, progress=lambda _: None)
+    half = prepare_rows(settings)
     ours = Model.of(half.config, load_weights(half.dir, half.config))
     prompt = tinygpt.prompts[5]
     plan = StepPlan((sliced(prompt, 0, 0, len(prompt)),))

@@ -8,7 +8,6 @@ from core.formats import KVFormat
 from core.step import StepPlan
 from engine.attention import group_attention
 from engine.batch import build_batch
-from engine.model_runner import ModelRunner
 from engine.outcome import NOT_FINITE
 from tests.model.oracle import Oracle
 from tests.model.running import BLOCK_SIZE, sliced
@@ -27,7 +26,7 @@ def test_nan_left_in_every_free_slot_reaches_nobody(tinygpt: Oracle) -> None:
 
 def test_a_request_whose_keys_are_nan_fails_alone(tinygpt: Oracle) -> None:
     kv = tinygpt.ours.kv(16)
-    runner = ModelRunner(tinygpt.ours.decoder, tinygpt.ours.ops, kv)
+    runner = tinygpt.ours.runner(kv)
     alone = runner.execute(StepPlan((sliced(SHORT, 8, 0, len(SHORT)),)))
     runner.execute(StepPlan((sliced(LONG, 0, 0, 90, samples=False),)))
     kv.layers[3].keys[0].fill_(torch.nan)
@@ -38,7 +37,7 @@ def test_a_request_whose_keys_are_nan_fails_alone(tinygpt: Oracle) -> None:
 
 
 def test_slices_that_do_not_sample_have_no_row(tinygpt: Oracle) -> None:
-    runner = ModelRunner(tinygpt.ours.decoder, tinygpt.ours.ops, tinygpt.ours.kv(16))
+    runner = tinygpt.ours.runner(tinygpt.ours.kv(16))
     silent = sliced(LONG, 0, 0, 64, samples=False)
     result = runner.execute(StepPlan((silent,)))
     assert (result.tokens, result.failed) == ({}, {})

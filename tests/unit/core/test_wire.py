@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from core.formats import KVFormat, WeightFormat
+from core.formats import KVFormat, MatrixFormat, Storage, WeightFormat
 from core.machine import Peak, Peaks, PeakSource
 from core.model import ModelConfig, RopeConfig, TensorRole
 from core.request import FinishReason, Grammar, GrammarKind, RequestId, SamplingParams
@@ -61,6 +61,7 @@ READY = Ready(
     ),
     model_dir="d",
     weights=WeightFormat.FP16,
+    storage=Storage(MatrixFormat.FP16, True, (("embed", MatrixFormat.INT8_G32),)),
     kv_dtype=KVFormat.FP32,
     weight_bytes={TensorRole.TIED: 3},
     kv_bytes=4,

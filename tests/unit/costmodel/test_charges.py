@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.formats import KVFormat, WeightFormat
+from core.formats import KVFormat, MatrixFormat, Storage
 from core.machine import MemoryLevel
 from core.wire import SharedRun, SliceRecord, StepReport
 from costmodel.account import LostCause, StepAccount, account_step
@@ -18,9 +18,11 @@ from costmodel.split import split_exactly
 from costmodel.work import Arithmetic
 from tests.unit.costmodel.models import TINYGPT, model, peaks, piece, report
 
-TINY = Arithmetic(TINYGPT, WeightFormat.FP32, KVFormat.FP32)
+TINY = Arithmetic(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
 WINDOWED = Arithmetic(
-    model(sliding_window=(None, 8) * 3, tied_embeddings=True), WeightFormat.FP16, KVFormat.FP16
+    model(sliding_window=(None, 8) * 3, tied_embeddings=True),
+    Storage(MatrixFormat.FP16),
+    KVFormat.FP16,
 )
 
 

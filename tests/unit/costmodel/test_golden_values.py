@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.errors import SettingsError
-from core.formats import KVFormat, WeightFormat
+from core.formats import KVFormat, MatrixFormat, Storage
 from costmodel.capacity import (
     batch_one_ceiling,
     crossover_tokens,
@@ -22,7 +22,7 @@ from costmodel.storage import kv_bytes_per_token, kv_bytes_per_token_and_layer
 from costmodel.work import Arithmetic, attended_pairs
 from tests.unit.costmodel.models import TINYGPT, model, peaks, piece
 
-TINY = Arithmetic(TINYGPT, WeightFormat.FP32, KVFormat.FP32)
+TINY = Arithmetic(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
 SEVEN_B_BYTES = 7e9 * 2
 
 

@@ -176,6 +176,25 @@ def test_what_cannot_be_had_is_refused_by_name(
         assert "\n" not in caught.value.message
 
 
+def intersection(patterns: int) -> Grammar:
+    """A schema of so many patterns at one place that the library works exponentially long."""
+    letters = "abcdefghijklmnopqrstuvwxyz"[:patterns]
+    rules = [rf"(.*[{letter}].{{{10 + at}}}.*)" for at, letter in enumerate(letters)]
+    return schema({"allOf": [{"type": "string", "pattern": rule} for rule in rules]})
+
+
+def test_a_schema_that_would_compile_for_hours_is_refused_in_time() -> None:
+    with pytest.raises(InvalidValue, match="not compiled in .* too many patterns"):
+        check_grammar(intersection(26))
+
+
+def test_a_schema_of_many_patterns_is_tried_in_a_process_and_judged_alike() -> None:
+    apart = schema({"properties": {f"p{at}": {"pattern": "^[a-z]+$"} for at in range(20)}})
+    check_grammar(apart)
+    with pytest.raises(InvalidValue, match="json_schema: Unable to determine"):
+        check_grammar(intersection(9))
+
+
 @pytest.mark.parametrize("grammar", [schema(SCHEMA), choice("a"), Grammar(GrammarKind.JSON_OBJECT)])
 def test_what_can_be_had_passes_the_check(grammar: Grammar) -> None:
     check_grammar(grammar)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from core.errors import SettingsError
-from core.formats import KVFormat, WeightFormat
+from core.formats import KVFormat, MatrixFormat, Storage
 from core.model import ModelConfig, RopeConfig
-from core.settings import KVSettings, ModelSettings
+from core.settings import KVSettings
 from engine.limits import resolve_kv_dtype, resolve_max_model_len, resolve_num_blocks
 
 CONFIG = ModelConfig(
@@ -89,7 +87,7 @@ def test_a_wish_above_the_models_limit_names_both() -> None:
 
 
 def test_the_kv_store_follows_the_weights_unless_told() -> None:
-    fp16 = ModelSettings(weights=WeightFormat.FP16)
-    assert resolve_kv_dtype(ModelSettings()) is KVFormat.FP32
-    assert resolve_kv_dtype(fp16) is KVFormat.FP16
-    assert resolve_kv_dtype(replace(fp16, kv_dtype=KVFormat.FP32)) is KVFormat.FP32
+    half = Storage(MatrixFormat.FP16)
+    assert resolve_kv_dtype(None, Storage(MatrixFormat.FP32)) is KVFormat.FP32
+    assert resolve_kv_dtype(None, half) is KVFormat.FP16
+    assert resolve_kv_dtype(KVFormat.FP32, half) is KVFormat.FP32

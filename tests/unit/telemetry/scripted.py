@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from core.formats import KVFormat, WeightFormat
+from core.formats import KVFormat, MatrixFormat, Storage, WeightFormat
 from core.request import FinishReason, RequestId
 from core.settings import TelemetrySettings
 from core.wire import Ended, Fault, Idle, PoolState, Ready, SliceRecord
@@ -26,8 +26,9 @@ def ready(ready_ns: int, **changes: object) -> Ready:
         "model": TINYGPT,
         "model_dir": "",
         "weights": WeightFormat.FP32,
+        "storage": Storage(MatrixFormat.FP32),
         "kv_dtype": KVFormat.FP32,
-        "weight_bytes": weight_bytes(TINYGPT, WeightFormat.FP32),
+        "weight_bytes": weight_bytes(TINYGPT, Storage(MatrixFormat.FP32)),
         "kv_bytes": NUM_BLOCKS * BLOCK_SIZE * kv_bytes_per_token(TINYGPT, KVFormat.FP32),
         "block_size": BLOCK_SIZE,
         "num_blocks": NUM_BLOCKS,

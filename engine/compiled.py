@@ -1,0 +1,8 @@
+"""Whether the native kernels were compiled for this Python."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Final
+
+NATIVE_COMPILED: Final = importlib.util.find_spec("kernels._native") is not None

@@ -1,0 +1,104 @@
+"""The native kernels behind the runner's seam: one call a step. No arithmetic lives here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from core.formats import KVFormat, Storage
+from core.model import ModelConfig, TensorRole
+from engine.batch import StepBatch
+from engine.rotary import inverse_frequencies
+from engine.weights import Weights
+from kernels import NativeModel, NativeOptions, PackedMatrix, PanelFormat, build_model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeSizes:
+    """What a native model allocates for. `max_tokens` bounds a step, `max_positions` a request."""
+
+    num_blocks: int
+    block_size: int
+    max_tokens: int
+    max_positions: int
+    threads: int
+
+
+class NativeNetwork:
+    """Implements `Network`; the native model owns weights and KV store."""
+
+    backend = "native"
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        weights: Weights,
+        storage: Storage,
+        kv: KVFormat,
+        sizes: NativeSizes,
+    ) -> None:
+        """Copy weights, packed as `storage` says, into a native model.
+
+        Raises:
+            kernels.Unsupported: the kernels do not run such a model.
+        """
+        self._model = build_model(
+            config,
+            _packed(config, weights, storage),
+            inverse_frequencies(config.rope, config.head_dim).numpy(),
+            NativeOptions(
+                num_blocks=sizes.num_blocks,
+                block_size=sizes.block_size,
+                max_tokens=sizes.max_tokens,
+                max_positions=sizes.max_positions,
+                threads=sizes.threads,
+                kv_format=kv,
+            ),
+        )
+        self.isa, self.block_size = self._model.isa, sizes.block_size
+        self.kv_bytes = self._model.kv_bytes
+        self.weight_bytes = _by_role(config, weights, self._model)
+        self._logits = np.empty((1, config.vocab_size), np.float32)  # grows to the widest step
+
+    def prepare(self, batch: StepBatch) -> tuple[np.ndarray, ...]:
+        fields = (
+            batch.token_ids,
+            batch.positions,
+            batch.slots,
+            batch.block_tables,
+            batch.query_starts,
+            batch.logit_rows,
+        )
+        return tuple(field.numpy().astype(np.int32) for field in fields)
+
+    def forward(self, prepared: tuple[np.ndarray, ...]) -> torch.Tensor:
+        rows = len(prepared[-1])
+        if rows > len(self._logits):
+            self._logits = np.empty((rows, self._logits.shape[1]), np.float32)
+        logits = self._logits[:rows]
+        self._model.step(*prepared, logits)
+        return torch.from_numpy(logits)
+
+
+def _packed(
+    config: ModelConfig, weights: Weights, storage: Storage
+) -> dict[str, PackedMatrix | np.ndarray]:
+    found: dict[str, PackedMatrix | np.ndarray] = {}
+    for spec in config.tensors():
+        data = weights[spec.name].numpy()
+        if spec.role is not TensorRole.VECTOR:
+            kind = PanelFormat(storage.format_of(spec.name))
+            data = PackedMatrix(data, spec.rows, spec.columns, kind)
+        found[spec.name] = data
+    return found
+
+
+def _by_role(config: ModelConfig, weights: Weights, model: NativeModel) -> dict[TensorRole, int]:
+    """Split what the model allocated by role, as the arrays it copied say."""
+    sums: dict[TensorRole, int] = {}
+    for spec in config.tensors():
+        sums[spec.role] = sums.get(spec.role, 0) + weights[spec.name].nbytes
+    assert sum(sums.values()) == model.weight_bytes, "the native model copied other bytes"
+    return sums

@@ -1,0 +1,61 @@
+"""Lays checkpoint tensors out as the native kernels read them, for the prepared folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+import torch
+
+from core.formats import MatrixFormat, Storage, WeightFormat
+from core.model import TensorRole, TensorSpec
+from engine.checkpoint.source import Checkpoint
+from engine.rows import check_fp16, fits_fp16
+from kernels import PackedMatrix, PanelFormat, pack
+from kernels.gguf_blocks import repack
+
+_UNIFORM: Final = {
+    WeightFormat.FP32: PanelFormat.FP32,
+    WeightFormat.FP16: PanelFormat.FP16,
+    WeightFormat.INT8: PanelFormat.INT8,
+    WeightFormat.INT4: PanelFormat.INT4_G32,
+}
+
+
+class PanelPacker:
+    """Implements `Packer` for the native kernels, in every format; remembers each matrix's."""
+
+    def __init__(self, weights: WeightFormat) -> None:
+        self._weights, self.layout = weights, f"{weights}-panels"
+        self._formats: dict[str, MatrixFormat] = {}
+
+    def store(self, spec: TensorSpec, checkpoint: Checkpoint) -> torch.Tensor:
+        """See `Packer.store`. Returns: fp32 [N] of a vector, else uint8 [bytes]."""
+        if spec.role is TensorRole.VECTOR:
+            return checkpoint.checked(spec).float().contiguous()
+        packed = self._pack(spec, checkpoint)
+        self._formats[spec.name] = MatrixFormat(packed.format)
+        return torch.from_numpy(packed.data)
+
+    @property
+    def storage(self) -> Storage:
+        ((usual, _),) = Counter(self._formats.values()).most_common(1)
+        others = tuple((name, kind) for name, kind in self._formats.items() if kind is not usual)
+        return Storage(usual, panels=True, exceptions=others)
+
+    def _pack(self, spec: TensorSpec, checkpoint: Checkpoint) -> PackedMatrix:
+        if self._weights is WeightFormat.NATIVE:
+            if (blocks := checkpoint.blocks(spec.name)) is not None:
+                return repack(blocks.raw, blocks.kind)
+            tensor = checkpoint.checked(spec)
+            return pack(tensor.float().numpy(), _own_format(tensor))
+        tensor, kind = checkpoint.checked(spec).float(), _UNIFORM[self._weights]
+        if kind is PanelFormat.FP16:
+            check_fp16(spec, tensor)
+        return pack(tensor.numpy(), kind)
+
+
+def _own_format(tensor: torch.Tensor) -> PanelFormat:
+    """Keep 16 bits where fp16 has the range of what the checkpoint stores in 16."""
+    narrow = tensor.dtype in (torch.float16, torch.bfloat16) and fits_fp16(tensor)
+    return PanelFormat.FP16 if narrow else PanelFormat.FP32
