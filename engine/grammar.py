@@ -44,7 +44,7 @@ _JSON_OPTIONS: Final[Any] = {
 def check_grammar(grammar: Grammar) -> None:
     """Refuse what cannot be compiled, or not in time.
 
-    Cost: up to 0.1 s; a process, up to 5 s, where a schema has many patterns. Not for an event loop.
+    Cost: up to 0.1 s, or 3 s in a process where a schema has many patterns; not for an event loop.
     Raises:
         InvalidValue: no such grammar; the message names the keyword or the place.
     """

@@ -13,7 +13,7 @@ from typing import Final
 from core.errors import InvalidValue
 from core.request import Grammar, GrammarKind
 
-LIMIT_S: Final = 5.0  # the start of the process, some 0.2 s, among them
+LIMIT_S: Final = 3.0  # the start of the process, some 0.2 s, among them
 _REFUSED: Final = 3  # exit status; the message is on standard output
 
 
