@@ -8,6 +8,7 @@ FloorlineError
 │   ├── UnsupportedMediaType   a body that is not application/json
 │   ├── BodyTooLarge           more bytes than the limit
 │   ├── BodyTooSlow            its bytes did not come in time
+│   ├── HeadTooSlow            request line and headers did not come in time
 │   ├── MissingParameter       a required field is absent
 │   ├── InvalidType            a value of another type
 │   ├── InvalidValue           a value outside its range
@@ -58,6 +59,9 @@ class BodyTooLarge(RequestError): ...
 
 
 class BodyTooSlow(RequestError): ...
+
+
+class HeadTooSlow(RequestError): ...
 
 
 class MissingParameter(RequestError): ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI, Request
+from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
@@ -13,8 +14,11 @@ from server.body_reader import BodyReader
 from server.edge import Edge, error_response, json_response
 from server.errors import METHOD_NOT_ALLOWED, NOT_FOUND, Row, envelope
 from server.inference import Inference
+from server.openapi import openapi
 from server.operations import Operations
+from server.prompts import PromptEncoder
 from server.service import Service
+from server.token_routes import TokenRoutes
 from server.validation import Validator
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -24,8 +28,7 @@ def create_app(service: Service, version: str) -> FastAPI:
     """Build the app over a service, whose supervisor somebody else runs."""
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     http = service.settings.http
-    inference = Inference(service, BodyReader(http), Validator(http))
-    _add_routes(app, inference, Operations(service, version))
+    _add_routes(app, service, version)
     app.add_exception_handler(FloorlineError, _on_error)
     app.add_exception_handler(HTTPException, _on_http_exception)
 
@@ -34,13 +37,34 @@ def create_app(service: Service, version: str) -> FastAPI:
             service.telemetry.on_http_response(route, status)
 
     app.add_middleware(Edge, api_key=http.api_key, on_response=on_response)
+    if http.cors_origins is not None:
+        origins = [origin.strip() for origin in http.cors_origins.split(",")]
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=["x-request-id"],
+        )
     return app
 
 
-def _add_routes(app: FastAPI, inference: Inference, operations: Operations) -> None:
+def _add_routes(app: FastAPI, service: Service, version: str) -> None:
+    http = service.settings.http
+    validator = Validator(http)
+    parts = (service, BodyReader(http), validator, PromptEncoder(http.template_timeout))
+    inference, tokens = Inference(*parts), TokenRoutes(*parts)
+    operations = Operations(service, version)
+    document = json_response(openapi(validator, version))
+
+    async def openapi_document(_: Request) -> Response:
+        return document
+
     posts: dict[str, Handler] = {
         "/v1/completions": inference.completions,
         "/v1/chat/completions": inference.chat,
+        "/tokenize": tokens.tokenize,
+        "/detokenize": tokens.detokenize,
     }
     gets: dict[str, Handler] = {
         "/v1/models": operations.models,
@@ -48,9 +72,11 @@ def _add_routes(app: FastAPI, inference: Inference, operations: Operations) -> N
         "/health": operations.health,
         "/ready": operations.ready,
         "/version": operations.version,
+        "/load": operations.load,
         "/metrics": operations.metrics,
         "/debug/steps": operations.steps,
         "/debug/requests/{id:path}": operations.request,
+        "/openapi.json": openapi_document,
     }
     for path, handler in posts.items():
         app.add_api_route(path, handler, methods=["POST"], response_model=None)

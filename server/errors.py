@@ -36,6 +36,7 @@ TABLE: Final[Mapping[type[errors.FloorlineError], Row]] = MappingProxyType(
         errors.UnsupportedMediaType: _bad("unsupported_media_type", 415),
         errors.BodyTooLarge: _bad("body_too_large", 413),
         errors.BodyTooSlow: _bad("body_too_slow", 408),
+        errors.HeadTooSlow: _bad("head_too_slow", 408),
         errors.MissingParameter: _bad("missing_required_parameter"),
         errors.InvalidType: _bad("invalid_type"),
         errors.InvalidValue: _bad("invalid_value"),

@@ -27,9 +27,11 @@ from server.validation import GenerationCall, Validator
 class Inference:
     """Both routes over one service."""
 
-    def __init__(self, service: Service, bodies: BodyReader, validator: Validator) -> None:
-        self._service, self._bodies, self._validator = service, bodies, validator
-        self._encoder = PromptEncoder(service.settings.http.template_timeout)
+    def __init__(
+        self, service: Service, bodies: BodyReader, validator: Validator, encoder: PromptEncoder
+    ) -> None:
+        self._service, self._bodies = service, bodies
+        self._validator, self._encoder = validator, encoder
 
     async def completions(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()

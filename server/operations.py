@@ -47,6 +47,9 @@ class Operations:
     async def version(self, _: Request) -> Response:
         return json_response({"version": self._version})
 
+    async def load(self, _: Request) -> Response:
+        return json_response({"server_load": self._service.supervisor.live})
+
     async def metrics(self, _: Request) -> Response:
         return Response(self._service.served().telemetry.render(), media_type=METRICS_TYPE)
 

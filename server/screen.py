@@ -14,7 +14,7 @@ CEILING_CONTEXT_TOKENS: Final = 0  # quoted without KV: the weights alone
 
 def start_screen(ready: Ready, name: str, url: str) -> str:
     """Write one screen; a peak that is not known is said to be unknown."""
-    arithmetic = Arithmetic(ready.model, ready.weights, ready.kv_dtype)
+    arithmetic = Arithmetic(ready.model, ready.storage, ready.kv_dtype)
     rows = [
         ("model", f"{name} ({ready.weights}, context {ready.max_model_len:,} tokens)"),
         ("parameters", f"{ready.model.parameters:,}"),

@@ -17,6 +17,7 @@ from core.errors import EngineDead, ModelError, SettingsError
 from core.settings import HttpSettings, Settings
 from server.app import create_app
 from server.cli import USAGE_ERROR, version
+from server.patience import impatient
 from server.screen import start_screen
 from server.service import Served, Service
 from telemetry.objectives import resolve as check_telemetry
@@ -106,6 +107,7 @@ async def serve_until(service: Service, listener: socket.socket, stop: asyncio.E
     """
     config = uvicorn.Config(
         create_app(service, version()),
+        http=impatient(service.settings.http.header_timeout),
         access_log=False,
         log_config=None,
         log_level="warning",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import socket
@@ -25,8 +26,7 @@ from core.step import StepPlan, StepResult
 from core.wire import HEADER, Fault, PoolState, Ready, Start, ToEngine, frame, to_engine
 from costmodel.storage import kv_bytes_per_token, weight_bytes
 from engine.checkpoint.tokenizer import byte_tokenizer
-from engine.grammar_queue import Compiled
-from engine.grammar_queue import grammars_for
+from engine.grammar_queue import Compile, Compiled, grammars_for
 from engine.loop import EngineLoop
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
@@ -107,6 +107,12 @@ class GatedRunner(RecitingRunner):
         return super().execute(plan)
 
 
+@functools.cache
+def compiler(model_dir: Path) -> Compile:
+    """Load the grammar library for a model once; which runner follows grammars is its matter."""
+    return grammars_for(model_dir, MODEL)
+
+
 class ScriptedEngine:
     """One engine in a thread; also the launcher's `EngineProcess`."""
 
@@ -147,7 +153,7 @@ class ScriptedEngine:
                     self._runner,
                     self._inbox,
                     self._send,
-                    compile_grammar=lambda grammar: None,  # what is recited follows none
+                    compile_grammar=lambda grammar: compiler(self._model_dir)(grammar),
                 ).run()
         self._hang_up()
         self._sock.close()

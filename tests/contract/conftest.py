@@ -14,6 +14,7 @@ import pytest
 from server.options import resolve
 from server.serve import listen, serve_until, url_of
 from server.service import Service
+from tests.contract.speaker import SpeakingRunner
 from tests.fakes import ScriptedRunner
 from tests.fakes_engine import ScriptedLauncher, write_model_dir
 
@@ -25,7 +26,7 @@ class Server:
         self, folder: Path, flags: Mapping[str, str], runner: ScriptedRunner | None = None
     ) -> None:
         settings = resolve({"port": "0", "drain_timeout": "5", **flags}, {}, {})
-        self.launcher = ScriptedLauncher(folder, runner)
+        self.launcher = ScriptedLauncher(folder, runner or SpeakingRunner())
         self._listener = listen(settings.http)
         self.url = url_of(settings.http, self._listener)
         self.client = httpx.Client(base_url=self.url, timeout=20)
