@@ -1,4 +1,4 @@
-"""The command line: `floorline serve`, `calibrate`, `models`. It decides nothing.
+"""The command line: `floorline serve`, `calibrate`, `models`, `plan`, `lab`. It decides nothing.
 
 Imports of the server's heavier parts wait until a command needs them.
 """
@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn
 
 from core.errors import SettingsError
 from core.settings import Settings
+from lab.commands import add_commands
 from server.options import OPTIONS, Option, resolve
 
 USAGE_ERROR: Final = 2
@@ -63,6 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     calibrate.set_defaults(command=_calibrate)
     models = commands.add_parser("models", help="list presets, and the models that are prepared")
     models.set_defaults(command=_models)
+    add_commands(commands)
     return parser
 
 

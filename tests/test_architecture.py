@@ -16,8 +16,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "scheduler": {"core", "kvcache", "costmodel"},
     "telemetry": {"core", "costmodel"},
     "engine": {"core", "kvcache", "costmodel", "scheduler", "kernels"},
-    "server": {"core", "kvcache", "costmodel", "scheduler", "telemetry", "engine"},
+    "server": {"core", "kvcache", "costmodel", "scheduler", "telemetry", "engine", "lab"},
     "loadgen": {"core", "costmodel"},  # sees the server over HTTP only
+    "lab": {"core", "costmodel", "loadgen"},  # starts servers as processes
 }
 HOME_OF: dict[str, set[str]] = {  # heavy third parties, and the one place each may appear
     "torch": {"engine"},
@@ -34,7 +35,8 @@ HOME_OF: dict[str, set[str]] = {  # heavy third parties, and the one place each 
     "jinja2": {"server"},
     "msgspec": {"core", "server"},
     "httpx": {"loadgen"},
-    "plotly": {"loadgen"},
+    "plotly": {"loadgen", "lab"},
+    "rich": {"lab"},
 }
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_STEP_LINES = 300, 50, 15
 FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))

@@ -1,0 +1,27 @@
+"""What a model is, asked of the engine in a process of its own, so that no torch is loaded here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from core.errors import SettingsError
+from core.wire import Description, description_from_json
+
+
+def describe(model: str) -> Description:
+    """Describe a preset, a directory or a GGUF file; nothing is downloaded.
+
+    Cost: a few seconds, in which the engine's process imports torch.
+    Raises:
+        SettingsError: nothing there, or nothing that we read; one line.
+    """
+    if "/" in model and not Path(model).expanduser().exists():
+        raise SettingsError(f"{model}: no such directory or file; a plan reads local models only")
+    command = [sys.executable, "-m", "engine", "--describe", model]
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode != 0:
+        last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason told"])[-1]
+        raise SettingsError(last.removeprefix("floorline: error: "))
+    return description_from_json(done.stdout)

@@ -1,0 +1,93 @@
+"""What every experiment is: a prediction that needs no server, then a measurement of its rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from lab.outcome import Outcome, Row
+from lab.server import Server, account_of, median_step
+from lab.subject import Subject
+from loadgen.spec import PlanSpec
+
+FACTOR: float = 2.0  # a prediction that is off by more is flagged
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a measurement works with. `serve` takes flags; `tick` is called after each row."""
+
+    serve: Callable[..., AbstractContextManager[Server]]
+    tick: Callable[[], None]
+
+
+class Experiment(ABC):
+    """One experiment on one subject; `short` is its quick form, with fewer conditions."""
+
+    number: ClassVar[int]
+    title: ClassVar[str]
+    question: ClassVar[str]
+    quantity: ClassVar[str]
+    x_name: ClassVar[str]
+    tolerance: ClassVar[float] = FACTOR
+    log: ClassVar[bool] = False
+
+    def __init__(self, subject: Subject, short: bool = False) -> None:
+        self.subject, self.short = subject, short
+
+    @abstractmethod
+    def predict(self) -> list[Row]:
+        """Give every row with its prediction, from the cost model alone."""
+
+    @abstractmethod
+    def measure(self, bench: Bench, rows: Sequence[Row]) -> list[Row]:
+        """Give the same rows with what was measured, and where the time went."""
+
+    @abstractmethod
+    def read(self, rows: Sequence[Row]) -> str:
+        """Say what the numbers show, in a paragraph made from them."""
+
+    def facts(self, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+        """Give further rows of (what, predicted, measured)."""
+        return []
+
+    def outcome(self, rows: Sequence[Row]) -> Outcome:
+        return Outcome(
+            number=self.number,
+            title=self.title,
+            question=self.question,
+            quantity=self.quantity,
+            x_name=self.x_name,
+            tolerance=self.tolerance,
+            log=self.log,
+            rows=tuple(rows),
+            facts=tuple(self.facts(rows)),
+            reading=self.read(rows),
+        )
+
+
+def together(requests: int, prompt: int, output: int, seed: int = 7) -> PlanSpec:
+    """Plan `requests` of one shape that all run at once."""
+    return PlanSpec(
+        arrival=f"closed:{requests}",
+        requests=requests,
+        prompt=f"={prompt}",
+        output=f"={output}",
+        seed=seed,
+    )
+
+
+def decode_steps(steps: Sequence[dict[str, Any]], batch: int) -> list[dict[str, Any]]:
+    """Keep the steps in which `batch` requests decoded and nobody prefilled."""
+    return [step for step in steps if step["kind"] == "decode" and len(step["slices"]) == batch]
+
+
+def with_median(row: Row, steps: list[dict[str, Any]]) -> Row:
+    """Fill a row in milliseconds from the median of `steps`; without steps it stays unmeasured."""
+    step = median_step(steps)
+    if step is None:
+        return row
+    return replace(row, measured=step["duration_ms"], account=account_of(step))

@@ -1,0 +1,130 @@
+"""Experiment 1: the reference condition, and all that is known before a request is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from lab.experiments.base import Bench, Experiment
+from lab.outcome import Account, Row
+from lab.server import Load
+from lab.units import scaled
+from loadgen.join import divide
+from loadgen.spec import PlanSpec
+
+SHARE_CONTEXT = 96  # the context at which the source text quotes the weights' share
+
+
+class Reference(Experiment):
+    number = 1
+    title = "The reference condition"
+    question = "Poisson traffic at 1.0/s, prompt 32–96, output 16–48, seed 7: what can be known?"
+    quantity = "ms"
+    x_name = "latency"
+
+    prompt, context = 64, 80  # the means: of a prompt, and of the context while decoding
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._seen: dict[str, str] = {}
+
+    @property
+    def plan(self) -> PlanSpec:
+        return PlanSpec(rate=4.0, requests=8) if self.short else PlanSpec(rate=1.0, requests=60)
+
+    def predict(self) -> list[Row]:
+        return [
+            Row(series="floor", x="TTFT", predicted=self.subject.prefill(self.prompt).s * 1e3),
+            Row(series="floor", x="ITL", predicted=self.subject.decode(1, self.context).s * 1e3),
+        ]
+
+    def measure(self, bench: Bench, rows: Sequence[Row]) -> list[Row]:
+        with bench.serve() as server:
+            load = server.load(self.plan)
+        self._seen = seen(load)
+        accounts = {"TTFT": per_request(load), "ITL": per_step(load)}
+        done = []
+        for row in rows:
+            mean_ms = load.summary["metrics"][str(row.x).lower()]["mean"]
+            done.append(replace(row, measured=mean_ms, account=accounts[str(row.x)]))
+            bench.tick()
+        return done
+
+    def facts(self, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+        totals, peaks = self.subject.totals, self.subject.peaks
+        kv_bytes = SHARE_CONTEXT * totals.kv_token_bytes
+        work = totals.work(1, SHARE_CONTEXT, 1)
+        share = totals.weight_bytes / (totals.weight_bytes + kv_bytes)
+        assert peaks.dram is not None
+        return [
+            ("parameters", f"{totals.parameters:,}", ""),
+            ("weight bytes", f"{totals.weight_bytes:,}", ""),
+            ("KV bytes per token", f"{totals.kv_token_bytes:,}", self._seen.get("kv", "")),
+            (f"weights' share of weights + KV at context {SHARE_CONTEXT}", f"{share:.1%}", ""),
+            (
+                f"weights' share of a step's bytes at context {SHARE_CONTEXT}",
+                f"{work.weight_bytes / work.bytes:.1%}",
+                "",
+            ),
+            (
+                "bandwidth: the peak, and what the steps imply",
+                scaled(peaks.dram.per_s, "B/s"),
+                self._seen.get("bandwidth", ""),
+            ),
+            ("requests", str(self.plan.requests), self._seen.get("requests", "")),
+            ("mean batch", "1", self._seen.get("batch", "")),
+        ]
+
+    def read(self, rows: Sequence[Row]) -> str:
+        ttft, itl = rows
+        if not (ttft.measured and itl.measured and itl.account and ttft.account):
+            return "Nothing was measured."
+        bound = "bytes" if self.subject.decode(1, self.context).memory_bound else "FLOPs"
+        return (
+            f"A decode step of one request is bound by {bound}: its floor is"
+            f" {itl.predicted:.2f} ms, and a token came every {itl.measured:.2f} ms"
+            f" ({itl.measured / itl.predicted:.1f} ×). The engine's busy time splits into"
+            f" {itl.account.words()}. The first token has a floor of {ttft.predicted:.2f} ms and"
+            f" took {ttft.measured:.2f} ms: {ttft.account.words()}."
+        )
+
+
+def seen(load: Load) -> dict[str, str]:
+    """Write what the counters say beside the predictions."""
+    window, server = load.window, load.summary["server"]
+    moved = window.grew("floorline_bytes_moved_total")
+    busy_s = window.grew("floorline_step_segment_seconds_total", segment="forward")
+    kv_bytes = window.last.total("floorline_kv_bytes_per_token") or 0
+    return {
+        "kv": f"{kv_bytes:,.0f}",
+        "bandwidth": scaled(divide(moved, busy_s), "B/s"),
+        "requests": f"{load.summary['counted'] - load.summary['failed']}",
+        "batch": f"{server['mean_batch']:.2f}",
+    }
+
+
+def per_step(load: Load) -> Account:
+    """Split the mean step, and what lies outside the engine per token."""
+    steps = load.window.grew("floorline_step_duration_seconds_count") or 1.0
+    return over(load.account(), steps, load.summary["metrics"]["itl"]["mean"] / 1e3)
+
+
+def per_request(load: Load) -> Account:
+    """Split the mean prefilling step; the rest of a TTFT is waiting, HTTP and the client."""
+    steps = [step for step in load.steps if step["kind"] != "decode"]
+    lost: dict[str, float] = {}
+    for step in steps:
+        for cause, ms in step["lost_ms"].items():
+            lost[cause] = lost.get(cause, 0.0) + ms / 1e3
+    floor_s = sum(step["useful_floor_ms"] for step in steps) / 1e3
+    ttft_s = load.summary["metrics"]["ttft"]["mean"] / 1e3
+    return over(Account(floor_s, lost), len(steps) or 1, ttft_s)
+
+
+def over(account: Account, count: float, latency_s: float) -> Account:
+    """Give the mean of `count`, and book what the latency has beyond it to the server."""
+    mean = {cause: seconds / count for cause, seconds in account.lost_s.items()}
+    floor_s = account.floor_s / count
+    outside_s = latency_s - floor_s - sum(mean.values())
+    return Account(floor_s, mean | {"server": max(outside_s, 0.0)})

@@ -1,0 +1,92 @@
+"""Experiment 6: fewer bytes a weight: decode gains, prefill does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from core.errors import SettingsError
+from core.formats import WeightFormat
+from costmodel.totals import Width
+from lab.experiments.base import Bench, Experiment, decode_steps, together, with_median
+from lab.experiments.prefill import whole_prompt
+from lab.outcome import Row
+from lab.server import Server
+
+WIDTHS = tuple(name for name in ("fp32", "fp16", "int8", "int4") if name in tuple(WeightFormat))
+
+
+class Widths(Experiment):
+    number = 6
+    title = "Weight width"
+    question = "Fewer bytes a weight: what does decode gain, and what does prefill?"
+    quantity = "times as fast as fp32"
+    x_name = "weights"
+
+    prompt, output = 256, 33
+
+    @property
+    def widths(self) -> tuple[str, ...]:
+        return WIDTHS[:2] if self.short else WIDTHS
+
+    def predict(self) -> list[Row]:
+        return [
+            Row(series=phase, x=width, predicted=self._ms(phase, "fp32") / self._ms(phase, width))
+            for phase in ("decode", "prefill")
+            for width in self.widths
+        ]
+
+    def _ms(self, phase: str, width: str) -> float:
+        subject = self.subject.stored_as(Width.parse(width))
+        if phase == "decode":
+            return subject.decode(1, self.prompt + self.output // 2).s * 1e3
+        return subject.prefill(self.prompt).s * 1e3
+
+    def measure(self, bench: Bench, rows: Sequence[Row]) -> list[Row]:
+        """Measure each width on a server of its own; where none starts, its rows stay empty."""
+        kv = ("--kv-dtype", self.subject.kv.name)
+        timed: dict[tuple[str, str], Row] = {}
+        for width in self.widths:
+            budget = ("--max-num-batched-tokens", str(self.prompt))
+            try:
+                with bench.serve("--weights", width, *kv, *budget) as server:
+                    timed |= {(row.series, width): row for row in self._timed(server, width)}
+            except SettingsError:
+                continue
+            finally:
+                bench.tick()  # a row of decode
+                bench.tick()  # and one of prefill
+        return [self._compared(row, timed) for row in rows]
+
+    def _timed(self, server: Server, width: str) -> list[Row]:
+        steps = [step for seed in (1, 2, 3) for step in self._steps(server, seed)]
+        prefills = [step for step in steps if whole_prompt(step, self.prompt)]
+        return [
+            with_median(Row(series="decode", x=width, predicted=0.0), decode_steps(steps, 1)),
+            with_median(Row(series="prefill", x=width, predicted=0.0), prefills),
+        ]
+
+    def _steps(self, server: Server, seed: int) -> list[dict[str, object]]:
+        return server.load(together(1, self.prompt, self.output, seed=seed)).steps
+
+    @staticmethod
+    def _compared(row: Row, timed: dict[tuple[str, str], Row]) -> Row:
+        base, own = timed.get((row.series, "fp32")), timed.get((row.series, str(row.x)))
+        if not (base and own and base.measured and own.measured):
+            return row
+        return replace(row, measured=base.measured / own.measured, account=own.account)
+
+    def read(self, rows: Sequence[Row]) -> str:
+        known = [row for row in rows if row.measured and row.x != "fp32"]
+        if not known:
+            return "Nothing was measured."
+        parts = [
+            f"{row.series} in {row.x} {row.measured:.2f} × (predicted {row.predicted:.2f} ×"
+            f"{'; ' + row.account.words() if row.account else ''})"
+            for row in known
+        ]
+        return (
+            "Decode reads every weight for each token, so that by prediction its gain is that of"
+            " the bytes; a prompt's tokens share the read, so that FLOPs hold prefill where it is."
+            f" Against fp32: {', '.join(parts)}."
+        )

@@ -1,0 +1,62 @@
+"""A plan as a page: its text, then the curve, the bytes and the levers as plots."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import plotly.graph_objects as go
+
+from lab.page import COLOURS, Page, bars, figure, line
+from lab.plan_text import render
+
+
+def plan_page(plan: dict[str, Any]) -> Page:
+    page = Page(f"floorline plan: {plan['model']['name']}")
+    page.text(render(plan))
+    page.figure(throughput_latency(plan))
+    page.figure(bytes_per_step(plan))
+    for device in plan["devices"]:
+        page.figure(lever_bars(device))
+    return page
+
+
+def throughput_latency(plan: dict[str, Any]) -> go.Figure:
+    drawn = figure("Latency over throughput, at the floor", "tokens/s", "ITL, ms", log=True)
+    for device, colour in zip(plan["devices"], COLOURS * 2, strict=False):
+        points = device["curve"]
+        line(
+            drawn,
+            device["name"],
+            [point["tokens_per_s"] for point in points],
+            [point["itl_ms"] for point in points],
+            mode="lines+markers",
+            text=[f"batch {point['batch']}" for point in points],
+            line={"color": colour},
+        )
+        if goal := device["goals"].get("itl"):
+            drawn.add_hline(y=goal["goal_ms"], line_dash="dot")
+    return drawn
+
+
+def bytes_per_step(plan: dict[str, Any]) -> go.Figure:
+    """Draw both terms; they are the model's, so the device with the longest curve shows them."""
+    points = max((device["curve"] for device in plan["devices"]), key=len)
+    drawn = figure("Bytes of a decode step", "batch", "bytes", log=True)
+    batches = [point["batch"] for point in points]
+    for name, key, colour in (
+        ("weights", "weight_bytes", COLOURS[0]),
+        ("KV", "kv_bytes", COLOURS[1]),
+    ):
+        line(drawn, name, batches, [point[key] or None for point in points], line={"color": colour})
+    return drawn
+
+
+def lever_bars(device: dict[str, Any]) -> go.Figure:
+    drawn = figure(f"What each lever buys on {device['name']}", "", "times as many tokens/s")
+    levers = device["levers"]
+    names = [lever["lever"] for lever in levers]
+    gains = [lever["throughput_gain"] for lever in levers]
+    bars(drawn, "tokens/s", names, gains, marker={"color": COLOURS[2]})
+    first = [lever["ttft_gain"] for lever in levers]
+    bars(drawn, "1 / TTFT", names, first, marker={"color": COLOURS[3]})
+    return drawn

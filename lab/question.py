@@ -1,0 +1,256 @@
+"""What a plan is asked: every option read into one value. Nothing is computed here."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+from core.errors import SettingsError
+from core.model import ModelConfig
+from costmodel.datasheet import Device, device
+from costmodel.planning import Scenario, Speculation
+from costmodel.totals import Size, Width
+from lab.describe import describe
+from loadgen.spec import seconds
+
+DEFAULT_MODEL: Final = "smollm2-135m"
+DEFAULT_CONTEXT_TOKENS: Final = 1024
+_UNITS: Final = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_BINARY: Final = {"k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_HAND_GIVEN: Final = ("peak_bandwidth", "peak_flops", "memory")
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Name every option. Values stay text until `Question.read`, which says what is wrong."""
+    parser.add_argument(
+        "model", nargs="?", help=f"preset, directory or GGUF file (default: {DEFAULT_MODEL})"
+    )
+
+    def group(title: str, **options: str) -> None:
+        added = parser.add_argument_group(title)
+        for name, text in options.items():
+            metavar, _, help = text.partition("; ")
+            flag = "--" + name.replace("_", "-")
+            added.add_argument(flag, metavar=metavar, help=help.replace("%", "%%"))
+
+    group(
+        "A model given by hand",
+        params="N; parameters, such as 7e9",
+        layers="N; layers",
+        heads="N; attention heads (default: the kv-heads, the least there can be)",
+        kv_heads="N; kv-heads",
+        head_dim="N; width of a head",
+    )
+    group(
+        "How it is stored",
+        weights="W; fp32, bf16, fp16, int8, int4, or bits a weight such as 4.5 (default: bf16)",
+        dtype="W; the same as --weights",
+        kv_dtype="W; likewise (default: fp32 with fp32 weights, else bf16)",
+    )
+    group(
+        "The device",
+        device="NAME; an entry of the data sheets, such as h100",
+        compare="A,B,…; several, in one table",
+        peak_bandwidth="X; bytes/s of a device given by hand",
+        peak_flops="X; FLOP/s (default: not a limit)",
+        memory="SIZE; such as 24GB (10^9) or 24GiB (default: not a limit)",
+    )
+    group(
+        "What is wanted",
+        context=f"N; tokens a request holds (default: {DEFAULT_CONTEXT_TOKENS})",
+        concurrency="N; requests at once (default: 1)",
+        slo="GOALS; such as itl=50ms,ttft=500ms",
+        price_per_hour="USD; of the device; with --compare one for each",
+        draft="K,A,C; speculation: drafts a pass, acceptance, cost of them all (1 is a pass)",
+        measured="R; tokens/s that somebody claims or measured, such as 90tok/s",
+    )
+    output = parser.add_argument_group("Output")
+    output.add_argument("--json", action="store_true", help="print JSON")
+    output.add_argument("--html", metavar="FILE", help="write a page with plots too")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One plan. `devices` are several for a comparison; `prices` are as many, or none.
+
+    `longest` is the model's own limit on context, None where it is not known.
+    """
+
+    name: str
+    model: ModelConfig | Size
+    weights: Width
+    kv: Width
+    devices: tuple[Device, ...]
+    context: int
+    longest: int | None = None
+    concurrency: int = 1
+    itl_goal_s: float | None = None
+    ttft_goal_s: float | None = None
+    prices: tuple[float | None, ...] = field(default=(None,))
+    speculation: Speculation | None = None
+    measured_tokens_per_s: float | None = None
+
+    def scenario(self, device: Device) -> Scenario:
+        return Scenario(
+            model=self.model,
+            weights=self.weights,
+            kv=self.kv,
+            device=device,
+            context=self.context,
+        )
+
+    @staticmethod
+    def read(given: argparse.Namespace) -> Question:
+        """Read the options.
+
+        Raises:
+            SettingsError: the first that cannot be used, by its flag.
+        """
+        weights = Width.parse(_weights(given))
+        kv = Width.parse(given.kv_dtype or ("fp32" if weights.name == "fp32" else "bf16"))
+        goals = _goals(given.slo) if given.slo else {}
+        devices = _devices(given)
+        prices = _prices(given.price_per_hour, len(devices))
+        measured = _rate(given.measured) if given.measured else None
+        speculation = _draft(given.draft) if given.draft else None
+        concurrency = _count(given, "concurrency") or 1
+        asked = _count(given, "context")
+        name, model = _model(given)
+        longest = model.max_position_tokens if isinstance(model, ModelConfig) else None
+        if asked and longest and asked > longest:
+            raise SettingsError(f"--context {asked}: {name} was made for at most {longest} tokens")
+        return Question(
+            name=name,
+            model=model,
+            weights=weights,
+            kv=kv,
+            devices=devices,
+            context=asked or min(DEFAULT_CONTEXT_TOKENS, longest or DEFAULT_CONTEXT_TOKENS),
+            longest=longest,
+            concurrency=concurrency,
+            itl_goal_s=goals.get("itl"),
+            ttft_goal_s=goals.get("ttft"),
+            prices=prices,
+            speculation=speculation,
+            measured_tokens_per_s=measured,
+        )
+
+
+def _weights(given: argparse.Namespace) -> str:
+    if given.weights and given.dtype and given.weights != given.dtype:
+        raise SettingsError(f"--weights {given.weights} and --dtype {given.dtype} differ")
+    return given.weights or given.dtype or "bf16"
+
+
+def _model(given: argparse.Namespace) -> tuple[str, ModelConfig | Size]:
+    shape = {name: _count(given, name) or 0 for name in ("layers", "kv_heads", "head_dim")}
+    heads = _count(given, "heads") or shape["kv_heads"]
+    if given.params is None:
+        if any(shape.values()) or heads:
+            raise SettingsError("--layers, --heads, --kv-heads and --head-dim go with --params")
+        name = given.model or DEFAULT_MODEL
+        return name, describe(name).model
+    if given.model:
+        raise SettingsError(f"--params and the model {given.model}: one of them")
+    if any(shape.values()) and not all(shape.values()):
+        raise SettingsError("--layers, --kv-heads and --head-dim are given together, or not at all")
+    if shape["kv_heads"] and heads % shape["kv_heads"]:
+        raise SettingsError(f"--heads {heads}: no multiple of --kv-heads {shape['kv_heads']}")
+    parameters = _count(given, "params") or 0
+    return "given by hand", Size(parameters=parameters, heads=heads, **shape)
+
+
+def _devices(given: argparse.Namespace) -> tuple[Device, ...]:
+    by_hand = any(getattr(given, name) is not None for name in _HAND_GIVEN)
+    if (given.device is not None) + (given.compare is not None) + by_hand > 1:
+        raise SettingsError("--device, --compare, or a device by hand: one of them")
+    if given.compare is not None:
+        return tuple(device(name) for name in given.compare.split(","))
+    if by_hand:
+        return (_hand_given_device(given),)
+    if given.device is None:
+        raise SettingsError("--device is missing, or --compare, or --peak-bandwidth")
+    return (device(given.device),)
+
+
+def _hand_given_device(given: argparse.Namespace) -> Device:
+    if given.peak_bandwidth is None:
+        raise SettingsError("--peak-bandwidth is missing: no floor without it")
+    return Device(
+        name="given by hand",
+        bytes_per_s=_amount(given.peak_bandwidth, "--peak-bandwidth"),
+        flops_per_s=_amount(given.peak_flops or "inf", "--peak-flops"),
+        memory_bytes=_amount(given.memory or "inf", "--memory"),
+        source="flags",
+    )
+
+
+def _amount(text: str, flag: str) -> float:
+    """Read 24GB, 24GiB, 3.35T or 100e9; above zero, `inf` where nothing was given."""
+    match = re.fullmatch(r"(inf|[0-9.]+(?:e[+-]?[0-9]+)?)\s*([kMGT]?)(i?)[bB]?(?:/s)?", text)
+    try:
+        number, prefix, binary = match.groups() if match else ("nan", "", "")
+        value = float(number) * (_BINARY if binary else _UNITS)[prefix]
+    except (ValueError, KeyError):
+        value = math.nan
+    if not value > 0:
+        raise SettingsError(f"{flag} {text!r}: no amount above zero such as 24GB or 100e9")
+    return value
+
+
+def _count(given: argparse.Namespace, name: str) -> int | None:
+    """Read a whole number above zero, 7e9 too; None where it was not given."""
+    text = getattr(given, name)
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (value >= 1 and value.is_integer()):
+        flag = "--" + name.replace("_", "-")
+        raise SettingsError(f"{flag} {text!r}: no whole number above zero")
+    return int(value)
+
+
+def _goals(text: str) -> dict[str, float]:
+    goals: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, limit = part.partition("=")
+        try:
+            goals[name] = seconds(limit)
+        except ValueError:
+            goals[name] = 0.0
+        if name not in ("itl", "ttft") or goals[name] <= 0:
+            raise SettingsError(f"--slo {text!r}: not like itl=50ms,ttft=500ms")
+    return goals
+
+
+def _prices(text: str | None, devices: int) -> tuple[float | None, ...]:
+    if text is None:
+        return (None,) * devices
+    prices = tuple(_amount(part, "--price-per-hour") for part in text.split(","))
+    if len(prices) != devices or any(map(math.isinf, prices)):
+        raise SettingsError(f"--price-per-hour {text}: {devices} wanted, one for each device")
+    return prices
+
+
+def _rate(text: str) -> float:
+    value = _amount(re.sub(r"\s*(tok(ens)?)?(/s)?$", "", text), "--measured")
+    if math.isinf(value):
+        raise SettingsError(f"--measured {text!r}: no rate such as 90tok/s")
+    return value
+
+
+def _draft(text: str) -> Speculation:
+    try:
+        drafts, acceptance, cost_ratio = text.split(",")
+        found = Speculation(int(drafts), float(acceptance), float(cost_ratio))
+    except ValueError:
+        found = Speculation(0, math.nan, math.nan)
+    if not (found.drafts >= 1 and 0 <= found.acceptance <= 1 and 0 <= found.cost_ratio < math.inf):
+        raise SettingsError(f"--draft {text!r}: not like 4,0.7,0.1 (drafts, acceptance, cost)")
+    return found

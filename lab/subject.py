@@ -1,0 +1,62 @@
+"""What is predicted and measured: a model at its widths, on a machine whose peaks are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from core.machine import Peak, Peaks, PeakSource
+from core.model import ModelConfig
+from costmodel.floor import Floor, memory_peak
+from costmodel.totals import StepTotals, Totals, Width, totals_of
+from loadgen.join import Scrape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """Invariant: both rates of `peaks` are known; without them there is nothing to predict."""
+
+    config: ModelConfig
+    weights: Width
+    kv: Width
+    peaks: Peaks
+
+    @cached_property
+    def totals(self) -> Totals:
+        return totals_of(self.config, self.weights, self.kv)
+
+    def floor(self, work: StepTotals) -> Floor:
+        """Floor a step as the server does: from the cache's bandwidth where it fits twice."""
+        level, peak = memory_peak(work.bytes, self.peaks)
+        assert peak is not None
+        assert self.peaks.flops is not None
+        return Floor(work.bytes / peak.per_s, work.flops / self.peaks.flops.per_s, level)
+
+    def decode(self, batch: int, context: int) -> Floor:
+        return self.floor(self.totals.work(batch, context, 1))
+
+    def prefill(self, tokens: int, requests: int = 1) -> Floor:
+        return self.floor(self.totals.work(requests, 0, tokens))
+
+    def stored_as(self, width: Width) -> Subject:
+        return replace(self, weights=width)
+
+
+def peaks_of(scrape: Scrape, cache_bytes: int) -> Peaks | None:
+    """Read the peaks that a server divides by; None where it knows none."""
+    source = PeakSource.MEASURED
+    bytes_per_s: Callable[[str], float | None] = lambda level: scrape.total(  # noqa: E731
+        "floorline_peak_bytes_per_second", level=level
+    )
+    dram, cache = bytes_per_s("dram"), bytes_per_s("cache")
+    flops = scrape.total("floorline_peak_flops_per_second")
+    if dram is None or flops is None:
+        return None
+    return Peaks(
+        dram=Peak(dram, source),
+        cache=None if cache is None else Peak(cache, source),
+        cache_bytes=0 if cache is None else cache_bytes,
+        flops=Peak(flops, source),
+        arithmetic="",
+    )
