@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import socket
 import sys
@@ -28,6 +29,8 @@ def main() -> int:
 
 
 def _serve(fd: int) -> int:
+    # Before torch loads: a waiting thread that spins takes a core from the server's process.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from engine.process import serve
 
     logging.basicConfig(level=logging.INFO, format="floorline: %(message)s")

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from core.errors import SettingsError
-from core.formats import KVFormat, Storage, WeightFormat
+from core.formats import Backend, KVFormat, Storage, WeightFormat
 from core.machine import Peaks
 from core.model import ModelConfig, TensorRole
 from core.request import BlockId, Request, RequestId
@@ -74,6 +74,8 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
     torch.set_num_threads(threads)
     loaded = load_network(settings, threads, progress)
     network, prepared = loaded.network, loaded.prepared
+    peaks = resolve_peaks(settings, threads, loaded.arithmetic)
+    torch.set_num_threads(threads if network.backend == Backend.TORCH else 1)
     return Engine(
         runner=ModelRunner(network),
         config=prepared.config,
@@ -87,7 +89,7 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
         num_blocks=loaded.num_blocks,
         max_model_len=loaded.max_model_len,
         threads=threads,
-        peaks=resolve_peaks(settings, threads, loaded.arithmetic),
+        peaks=peaks,
         backend=network.backend,
         isa=network.isa,
         compile_grammar=grammars_for(prepared.dir, prepared.config),
