@@ -29,19 +29,25 @@ class MessageList:
         return tuple(_message(item, f"{path}.{at}") for at, item in enumerate(messages))
 
     def schema(self) -> Schema:
-        part = {
-            "type": "object",
-            "properties": {"type": {"enum": ["text", "refusal"]}, "text": {"type": "string"}},
-            "required": ["type"],
-        }
-        parts = {"type": "array", "items": part, "minItems": 1}
-        content = {"anyOf": [{"type": "string"}, parts, {"type": "null"}]}
-        message = {
-            "type": "object",
-            "properties": {"role": {"type": "string"}, "content": content},
-            "required": ["role"],
-        }
-        return {"type": "array", "items": message, "minItems": 1}
+        text = {"type": "string"}
+        parts = [
+            _described({"type": {"const": kind}, key: text}) for kind, key in _TEXT_PARTS.items()
+        ]
+        content = {"anyOf": [text, {"type": "array", "items": {"anyOf": parts}, "minItems": 1}]}
+        function = _described({"name": text}, arguments={"anyOf": [{"type": "object"}, text]})
+        calls = {"type": "array", "items": _described({"function": function}), "minItems": 1}
+        roles = {"type": "string", "not": {"const": "tool"}}
+        forms = [
+            _described({"role": roles, "content": content}),
+            _described({"role": {"const": "assistant"}, "tool_calls": calls}),
+            _described({"role": {"const": "tool"}, "tool_call_id": text, "content": content}),
+        ]
+        return {"type": "array", "items": {"anyOf": forms}, "minItems": 1}
+
+
+def _described(required: dict[str, Schema], **optional: Schema) -> Schema:
+    properties = {**required, **optional}
+    return {"type": "object", "properties": properties, "required": list(required)}
 
 
 def _message(item: Any, path: str) -> Message:

@@ -15,6 +15,7 @@ NUMBER: Final[Schema] = {"type": "number"}
 ANY_OBJECT: Final[Schema] = {"type": "object"}
 IDS: Final[Schema] = {"type": "array", "items": WHOLE}
 
+_EVENTS: Final[Schema] = {"description": "`data:` lines of JSON chunks, then `data: [DONE]`"}
 _BODY_ERRORS: Final = (400, 404, 408, 413, 415, 503)
 
 
@@ -126,6 +127,7 @@ _SCHEMAS: Final[dict[str, Schema]] = {
             "created": WHOLE,
             "owned_by": TEXT,
             "max_model_len": WHOLE,
+            "vocab_size": WHOLE,
         }
     ),
     "Models": _object(
@@ -160,7 +162,7 @@ def _responses(answer: Schema, errors: Iterable[int], media: dict[str, Schema]) 
 
 
 def _post(summary: str, body: Schema, answer: str, streams: bool = False) -> Schema:
-    media = {"text/event-stream": TEXT} if streams else {}
+    media: dict[str, Schema] = {"text/event-stream": _EVENTS} if streams else {}
     errors = (*_BODY_ERRORS, 429, 500) if streams else _BODY_ERRORS
     return {
         "post": {
