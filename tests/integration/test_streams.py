@@ -1,0 +1,67 @@
+"""Sixteen streams at once from the real model: each says what it says alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from tests.live import LiveServer, Serve
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+STREAMS = 16
+TOKENS = 48
+PROMPTS = [
+    f"{opening} {subject}"
+    for opening in ("The history of", "A short poem about", "How to build", "Four facts about")
+    for subject in ("the sea is", "bread:", "a clock, step by step:", "Mount Everest and why")
+]
+
+
+@pytest.fixture(scope="module")
+def smollm2(serve: Serve) -> Iterator[LiveServer]:
+    with serve("--model", "smollm2-135m") as server:
+        yield server
+
+
+def stream(server: LiveServer, prompt: str, **fields: object) -> tuple[str, dict[str, object]]:
+    """Give a stream's text and its last chunk."""
+    body = {"prompt": prompt, "max_tokens": TOKENS, "ignore_eos": True, "stream": True, **fields}
+    text, last = "", {}
+    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=120) as response:
+        assert response.status_code == 200
+        for line in response.iter_lines():
+            if line.startswith("data: {"):
+                last = json.loads(line.removeprefix("data: "))
+                text += last["choices"][0]["text"]
+    return text, last
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.9, "seed": 11}])
+def test_sixteen_streams_say_what_each_says_alone(
+    smollm2: LiveServer, sampling: dict[str, object]
+) -> None:
+    def run(prompt: str) -> tuple[str, dict[str, object]]:
+        return stream(smollm2, prompt, **sampling)
+
+    alone = [run(prompt)[0] for prompt in PROMPTS]
+    with ThreadPoolExecutor(STREAMS) as threads:
+        together = list(threads.map(run, PROMPTS))
+    assert [text for text, _ in together] == alone
+    assert len(set(alone)) == STREAMS
+    for _, last in together:
+        cost = last["cost"]
+        assert isinstance(cost, dict)
+        assert cost["floor_ms"] > 0
+        assert 0 < cost["efficiency"] <= 1
+
+
+def test_the_step_records_show_a_batch_of_sixteen(smollm2: LiveServer) -> None:
+    with ThreadPoolExecutor(STREAMS) as threads:
+        list(threads.map(lambda prompt: stream(smollm2, prompt, temperature=0), PROMPTS))
+    steps = smollm2.get("/debug/steps?n=200").json()["steps"]
+    assert max(len(step["slices"]) for step in steps) == STREAMS
