@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, Final
 
 from core.errors import SettingsError
-from core.formats import WeightFormat
 from costmodel.totals import Width
 from lab.experiments.base import Bench, Experiment, decode_steps, together, with_median
 from lab.experiments.prefill import whole_prompt
 from lab.outcome import Row
 from lab.server import Server
+from lab.units import scaled
 
-WIDTHS = tuple(name for name in ("fp32", "fp16", "int8", "int4") if name in tuple(WeightFormat))
+WIDTHS: Final = ("fp32", "fp16", "int8", "int4")  # the last two need the native kernels
+PEAK: Final = "floorline_peak_flops_per_second"
 
 
 class Widths(Experiment):
@@ -24,6 +26,10 @@ class Widths(Experiment):
     x_name = "weights"
 
     prompt, output = 256, 33
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._peaks: dict[str, float | None] = {}  # FLOP/s in the arithmetic of each width
 
     @property
     def widths(self) -> tuple[str, ...]:
@@ -50,6 +56,7 @@ class Widths(Experiment):
             budget = ("--max-num-batched-tokens", str(self.prompt))
             try:
                 with bench.serve("--weights", width, *kv, *budget) as server:
+                    self._peaks[width] = server.scrape().total(PEAK)
                     timed |= {(row.series, width): row for row in self._timed(server, width)}
             except SettingsError:
                 continue
@@ -75,6 +82,15 @@ class Widths(Experiment):
         if not (base and own and base.measured and own.measured):
             return row
         return replace(row, measured=base.measured / own.measured, account=own.account)
+
+    def facts(self, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+        flops = self.subject.peaks.flops
+        assert flops is not None
+        told = scaled(flops.per_s, "FLOP/s")
+        return [
+            (f"peak of the arithmetic for {width}", told, scaled(self._peaks.get(width), "FLOP/s"))
+            for width in self.widths
+        ]
 
     def read(self, rows: Sequence[Row]) -> str:
         known = [row for row in rows if row.measured and row.x != "fp32"]
