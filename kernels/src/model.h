@@ -100,7 +100,7 @@ struct Tile {
 
 constexpr int kQueries = 8;      // queries (rows x heads of a group) that share a pass over KV
 constexpr int kPartition = 128;  // positions of a partial attention; merged in their order
-constexpr int kSplitItems = 8;   // fewer items than this a thread: partitions become items
+constexpr int kSplitItems = 4;   // fewer items than this a thread: partitions become items
 
 struct Scratch {
   float* residual = nullptr;  // [T][hidden]

@@ -1,0 +1,160 @@
+"""Our native steps beside llama.cpp's on this machine, interleaved, and the bars they must reach.
+
+    python -m bench.peers --peer-python VENV/bin/python --models F16.gguf Q8_0.gguf Q4_1.gguf
+
+The three files are of the default model; `bench/llamacpp_bench.py --quantize` makes the first two
+of the third. `--clock cpu --threads 1` compares CPU seconds of one thread: on a busy machine two
+threads measure whoever else runs. Prints a line a bar, and JSON with every reading (`--json`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bench.native import CLOCKS, Bench, load, step_and_floor_s
+from core.formats import WeightFormat
+
+PEERS = ("F16", "Q8_0", "Q4_1")
+WIDTHS = (WeightFormat.FP16, WeightFormat.INT8, WeightFormat.INT4, WeightFormat.NATIVE)
+BATCHES = (1, 8, 16)
+PREFILLS = (128, 512)
+CONTEXT = 128
+EQUAL_WIDTHS = (("fp16", "F16", 0.80), ("int8", "Q8_0", 0.55), ("native", "Q4_1", 0.50))
+SPEEDUPS = (("decode 8", 2.8), ("decode 16", 3.0), ("prefill 128", 1.5), ("prefill 512", 1.5))
+
+Readings = dict[str, list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """What was measured, beside the limit it must keep."""
+
+    name: str
+    value: float
+    limit: float
+    at_most: bool
+
+    @property
+    def held(self) -> bool:
+        return self.value <= self.limit if self.at_most else self.value >= self.limit
+
+    def __str__(self) -> str:
+        sign, verdict = "≤" if self.at_most else "≥", "ok" if self.held else "MISSED"
+        return f"{self.name:58s} {self.value:6.2f}  {sign} {self.limit:.2f}  {verdict}"
+
+
+def run_peer(arguments: argparse.Namespace, readings: Readings) -> None:
+    """Read llama.cpp once: decode at each batch, prefill at each length."""
+    script = Path(__file__).with_name("llamacpp_bench.py")
+    for kind, model in zip(PEERS, arguments.models, strict=True):
+        for prompt, parallel in ((CONTEXT, BATCHES), (PREFILLS[-1], (1,))):
+            command = [arguments.peer_python, str(script), model]
+            command += ["--threads", str(arguments.threads), "--clock", arguments.clock]
+            command += ["--prompt", str(prompt), "--gen", "16"]
+            command += ["--parallel", ",".join(map(str, parallel))]
+            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            for line in map(json.loads, output.splitlines()):
+                if prompt == CONTEXT:
+                    readings[f"peer {kind} decode {line['parallel']}"].append(line["step_ms"] / 1e3)
+                if line["parallel"] == 1:
+                    seconds = prompt / line["prefill_tok_s"]
+                    readings[f"peer {kind} prefill {prompt}"].append(seconds)
+
+
+def run_ours(width: WeightFormat, bench: Bench, readings: Readings) -> None:
+    """Read our steps of one width once, each beside its floor."""
+
+    def read(name: str, requests: int, length: int, context: int, repeats: int) -> None:
+        step_s, floor_s = step_and_floor_s(bench, requests, length, context, repeats)
+        readings[f"{width} {name}"].append(step_s)
+        readings[f"{width} {name} floor"].append(floor_s)
+
+    for requests in BATCHES:
+        read(f"decode {requests}", requests, 1, CONTEXT, 11)
+    for length in PREFILLS:
+        read(f"prefill {length}", 1, length, 0, 3)
+    read("decode 1 at 4096", 1, 1, 4096, 9)
+    read("decode 16 at 0", 16, 1, 0, 5)
+    read("decode 16 at 1024", 16, 1, 1024, 5)
+
+
+def bars(readings: Readings) -> list[Bar]:
+    """Compare medians over rounds with issue 4's limits."""
+    median = {name: statistics.median(values) for name, values in readings.items()}
+    found = []
+
+    def over_floor(name: str, limit: float) -> None:
+        ratios = zip(readings[name], readings[f"{name} floor"], strict=True)
+        value = statistics.median(step / floor for step, floor in ratios)
+        found.append(Bar(f"{name}, over its floor", value, limit, at_most=True))
+
+    over_floor("fp16 decode 1", 1.15)
+    over_floor("int8 decode 1", 1.20)
+    over_floor("int4 decode 1", 1.35)
+    for ours, peer, limit in (
+        ("fp16", "F16", 0.8),
+        ("int8", "Q8_0", 0.55),
+        ("native", "Q4_1", 0.5),
+    ):
+        value = median[f"{ours} decode 1"] / median[f"peer {peer} decode 1"]
+        found.append(Bar(f"{ours} decode 1, over llama.cpp {peer}", value, limit, at_most=True))
+    for name, limit in (
+        ("decode 8", 2.8),
+        ("decode 16", 3.0),
+        ("prefill 128", 1.5),
+        ("prefill 512", 1.5),
+    ):
+        peer_s = min(median[f"peer {kind} {name}"] for kind in PEERS[:2])
+        ours_s, width = min((median[f"{width} {name}"], width) for width in WIDTHS)
+        title = f"{name}, tokens/s of {width} over llama.cpp's best"
+        found.append(Bar(title, peer_s / ours_s, limit, at_most=False))
+    over_floor("fp16 decode 1 at 4096", 1.25)
+    found.append(
+        Bar("attention, 16 at 1024, over its KV bytes", _attention(median), 1.5, at_most=True)
+    )
+    return found
+
+
+def _attention(median: dict[str, float]) -> float:
+    """Divide what 1,024 tokens of context add to a step by what they add to its floor."""
+    ours = median["fp16 decode 16 at 1024"] - median["fp16 decode 16 at 0"]
+    floor = median["fp16 decode 16 at 1024 floor"] - median["fp16 decode 16 at 0 floor"]
+    return ours / floor
+
+
+def main(say: Callable[[str], None] = print) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--peer-python", required=True, help="a Python that has llama-cpp-python")
+    parser.add_argument("--models", nargs=3, required=True, metavar=PEERS)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    ours = {width: load(width, arguments.threads, arguments.clock) for width in WIDTHS}
+    readings: Readings = defaultdict(list)
+    for _ in range(arguments.rounds):
+        run_peer(arguments, readings)
+        for width, bench in ours.items():
+            run_ours(width, bench, readings)
+    found = bars(readings)
+    for name, values in readings.items():
+        say(f"{name:40s} {statistics.median(values) * 1e3:8.2f} ms")
+    for bar in found:
+        say(str(bar))
+    if arguments.json:
+        record = {"bars": [asdict(bar) | {"held": bar.held} for bar in found]}
+        arguments.json.write_text(json.dumps(record | {"seconds": readings}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
