@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 import plotly.io as pio
 
 from core.errors import SettingsError
+from loadgen.report import write_file
 
 COLOURS: Final = ("#1f5fa8", "#c8553d", "#3a7d44", "#8a6fae", "#b8860b", "#4a4a4a")
 _PAGE: Final = """<!doctype html>
@@ -63,11 +64,9 @@ class Page:
         Raises:
             SettingsError: it cannot be written there.
         """
-        beside = path.with_name(f".{path.name}.part")
+        text = _PAGE.format(title=html.escape(self._title), body="\n".join(self._parts))
         try:
-            text = _PAGE.format(title=html.escape(self._title), body="\n".join(self._parts))
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(path)
+            write_file(path, text)
         except OSError as error:
             raise SettingsError(f"cannot write {path}: {error.strerror}") from None
 

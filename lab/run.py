@@ -24,6 +24,7 @@ from lab.report import page_of, prediction_text, text_of
 from lab.server import Server, serving
 from lab.subject import Subject, peaks_of
 from lab.units import scaled
+from loadgen.report import write_file
 
 INTERRUPTED: Final = 130
 REPORT_FILE, NUMBERS_FILE, PREDICTIONS_FILE = "report.html", "lab.json", "predictions.json"
@@ -155,6 +156,6 @@ def _write(lab: Lab, subject: Subject, outcomes: Sequence[Outcome]) -> None:
 
 def _put(path: Path, value: object) -> None:
     try:
-        path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        write_file(path, json.dumps(value, indent=1) + "\n")
     except OSError as error:
         raise SettingsError(f"cannot write {path}: {error.strerror}") from None
