@@ -134,22 +134,33 @@ METRICS: Final = (
         "Generations that passed validation: refused + finished + aborted + failed + live."),
     _gauge("requests_running", "Requests that hold KV blocks."),
     _gauge("requests_waiting",
-        "Requests that wait, by what for; budget: for the next step.", on.WAIT_REASON),
-    _counter("requests_total", "Ended generations.", on.OUTCOME),
+        "Requests that wait, by what for; budget: for the next step; grammar: to be compiled.",
+        on.WAIT_REASON),
+    _counter("requests_total", "Ended generations; stop: those that call tools too.", on.OUTCOME),
     _counter("tokens_total",
-        "prompt and generated: as usage counts them; recomputed: run again after a preemption; "
+        "prompt and generated: as usage counts them, a prompt once for each generation; cached: of "
+        "the prompt, found in the prefix index; recomputed: run again after a preemption; "
         "overrun: sampled after a stop was found.", on.TOKEN_KIND),
     _counter("preemptions_total", "Requests that lost their blocks to others."),
     _counter("slo_requests_total",
         "Ended requests that met or missed an objective; itl: mean of the request.",
         on.OBJECTIVE, on.SLO_OUTCOME, needs=Needs.SLO),
     # ── memory ──
-    _gauge("kv_blocks", "Blocks of the KV store.", on.BLOCK_STATE),
+    _gauge("kv_blocks",
+        "Blocks of the KV store; cached: a known prefix that nobody holds.", on.BLOCK_STATE),
     _gauge("kv_bytes", "Blocks × block size × KV bytes per token.", on.BLOCK_STATE),
     _gauge("kv_bytes_per_token", "2 × layers × kv_heads × head_dim × bytes per element."),
     _gauge("kv_headroom_requests",
         "Unreferenced blocks / blocks of a recent request's size; NaN before one ended.", on.SIZE),
     _counter("kv_block_seconds_total", "Σ blocks held × time held.", on.TENANT),
+    _counter("prefix_tokens_total",
+        "Known tokens of admitted requests: taken from the prefix index, or not.",
+        on.PREFIX_RESULT),
+    _counter("prefix_saved_seconds_total",
+        "What the prefix index bought: Σ floor of the same step without it (cached tokens computed "
+        "in it, no block shared) − floor of the step."),
+    _counter("prefix_saved_bytes_total",
+        "Σ bytes of the same step without the prefix index − bytes of the step."),
     # ── money ──
     _counter("cost_usd_total",
         "Time shares × price; tenant _shared pays idle and waste.",

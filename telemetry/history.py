@@ -90,6 +90,7 @@ class History:
                 reasons["kv"] += pool.waiting_kv > 0
                 reasons["slots"] += pool.waiting_slots > 0
                 reasons["budget"] += pool.waiting_budget > 0
+                reasons["grammar"] += pool.waiting_grammar > 0
         return dict(reasons)
 
 

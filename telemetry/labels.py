@@ -43,9 +43,9 @@ KINDS: Final = (PREFILL, DECODE, MIXED)
 SEGMENTS: Final = ("publish", "receive", "plan", "prepare", "forward", "sample", "commit")
 PHASES: Final = ("queue", "prefill", "decode", "stalled")
 CONTEXTS: Final = ("decode_only", "mixed", "resumed")
-WAIT_REASONS: Final = ("kv", "slots", "budget")
+WAIT_REASONS: Final = ("kv", "slots", "budget", "grammar")
 OUTCOMES: Final = (*(str(reason) for reason in FinishReason), "refused")
-TOKEN_KINDS: Final = ("prompt", "generated", "recomputed", "overrun")
+TOKEN_KINDS: Final = ("prompt", "cached", "generated", "recomputed", "overrun")
 OBJECTIVES: Final = ("ttft", "itl", "e2e")
 FAULTS: Final = (
     "AssertionError",
@@ -66,11 +66,13 @@ ROUTES: Final = (
     "/health",
     "/ready",
     "/version",
+    "/load",
     "/metrics",
     "/debug/steps",
     "/debug/requests/{id}",
     "/tokenize",
     "/detokenize",
+    "/openapi.json",
     OTHER,
 )
 CODES: Final = (
@@ -95,7 +97,8 @@ PHASE: Final = _label("phase", PHASES)
 WAIT_REASON: Final = _label("reason", WAIT_REASONS)
 OUTCOME: Final = _label("outcome", OUTCOMES)
 TOKEN_KIND: Final = _label("kind", TOKEN_KINDS)
-BLOCK_STATE: Final = _label("state", ("free", "referenced"))
+BLOCK_STATE: Final = _label("state", ("free", "cached", "referenced"))
+PREFIX_RESULT: Final = _label("result", ("hit", "miss"))
 SIZE: Final = _label("size", ("p50", "p95"))
 TENANT: Final = Label("tenant", limit=MAX_TENANTS + 1)
 PAYER: Final = Label("tenant", limit=MAX_TENANTS + 2)

@@ -95,5 +95,7 @@ class RequestMeters:
         self._running.set(pool.running)
         self._waiting["kv"].set(pool.waiting_kv)
         self._waiting["slots"].set(pool.waiting_slots)
-        rest = count - pool.running - pool.waiting_kv - pool.waiting_slots
+        self._waiting["grammar"].set(pool.waiting_grammar)
+        known = pool.running + pool.waiting_kv + pool.waiting_slots + pool.waiting_grammar
+        rest = count - known
         self._waiting["budget"].set(max(rest, 0))

@@ -16,6 +16,7 @@ from core.request import FinishReason, RequestId
 from core.settings import TelemetrySettings
 from core.wire import Ended, Fault, Idle, PoolState, Ready, StepReport
 from costmodel.account import LostCause, account_step
+from costmodel.saving import saving_of
 from telemetry.aliases import VllmAliases
 from telemetry.books import Books, kind_of, wasted_slices
 from telemetry.catalog import Needs
@@ -29,6 +30,7 @@ from telemetry.memory_meters import MemoryMeters
 from telemetry.money import Meter
 from telemetry.money_meters import MoneyMeters
 from telemetry.objectives import Resolved, resolve
+from telemetry.prefix_meters import PrefixMeters
 from telemetry.registry import Instruments
 from telemetry.request_meters import RequestMeters
 from telemetry.service_meters import ServiceMeters
@@ -82,7 +84,7 @@ class Telemetry:
         self._own = make.tally("telemetry_seconds_total", 1e-9)
         self._steps = StepMeters(make)
         self._requests = RequestMeters(make, resolved.objectives_ns)
-        self._memory = MemoryMeters(make)
+        self._memory, self._prefix = MemoryMeters(make), PrefixMeters(make)
         self._service = ServiceMeters(make)
         price = resolved.price_nusd_per_hour
         self._money = None if price is None else MoneyMeters(make, price)
@@ -115,6 +117,8 @@ class Telemetry:
         self._book(self._engine_clock.record(report.start_ns, report.end_ns), now_ns)
         self._steps.step(report, account, kind)
         self._history.add(report, account, kind)
+        self._prefix.admitted(report, entries)
+        self._prefix.saved(saving_of(self._engine.arithmetic, self._engine.peaks, report, account))
         self._books.step(report, account, entries, wasted, mixed=kind == MIXED, now_ns=now_ns)
         self._settle(report.ended, report.pool, now_ns)
 

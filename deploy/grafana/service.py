@@ -13,7 +13,7 @@ HOUR_S = 3600
 
 
 def add_panels(dashboard: Dashboard) -> Dashboard:
-    for panel in (*_numbers(), *_load(), *_memory(), *_money(), *_health()):
+    for panel in (*_numbers(), *_load(), *_memory(), *_prefixes(), *_money(), *_health()):
         dashboard = dashboard.with_panel(panel)
     return dashboard
 
@@ -37,13 +37,19 @@ def _load() -> tuple[timeseries.Panel, ...]:
     return (
         panels.stack(
             "Requests running and waiting",
-            "Waiting by reason: no KV blocks, no slot, the step's token budget spent.",
+            "Waiting by reason: no KV blocks, no slot, the step's token budget spent, a grammar.",
             "short",
             {
                 "running": now("requests_running"),
                 "waiting: {{reason}}": now("requests_waiting", "reason"),
             },
-            {"running": GREEN, ".*kv": RED, ".*slots": ORANGE, ".*budget": YELLOW},
+            {
+                "running": GREEN,
+                ".*kv": RED,
+                ".*slots": ORANGE,
+                ".*budget": YELLOW,
+                ".*grammar": PURPLE,
+            },
         ),
         panels.lines(
             "Requests by outcome",
@@ -57,7 +63,13 @@ def _load() -> tuple[timeseries.Panel, ...]:
             "Tokens per second; prompt and generated as `usage` counts them.",
             "short",
             {"{{kind}}": rate("tokens_total", "kind")},
-            {"prompt": BLUE, "generated": GREEN, "recomputed": RED, "overrun": YELLOW},
+            {
+                "prompt": BLUE,
+                "cached": CYAN,
+                "generated": GREEN,
+                "recomputed": RED,
+                "overrun": YELLOW,
+            },
         ),
         panels.stack(
             "A request's time, by phase",
@@ -84,6 +96,26 @@ def _memory() -> tuple[timeseries.Panel, ...]:
             "short",
             {"{{size}} request": now("kv_headroom_requests", "size")},
             {"p50 request": GREEN, "p95 request": ORANGE},
+        ),
+    )
+
+
+def _prefixes() -> tuple[timeseries.Panel, ...]:
+    hits, all_tokens = rate("prefix_tokens_total", result="hit"), rate("prefix_tokens_total")
+    return (
+        panels.lines(
+            "Prefix hits",
+            "Share of the known tokens of admitted requests that the index had.",
+            "percentunit",
+            {"hits": f"{hits} / {all_tokens}"},
+            {"hits": CYAN},
+        ),
+        panels.lines(
+            "Prefix savings",
+            "Floor seconds per second: the steps without the index minus the steps as they ran.",
+            "percentunit",
+            {"saved": rate("prefix_saved_seconds_total")},
+            {"saved": GREEN},
         ),
     )
 

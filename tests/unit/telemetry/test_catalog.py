@@ -9,8 +9,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from core.request import RequestId
-from core.settings import TelemetrySettings
+from core.settings import HttpSettings, TelemetrySettings
+from server.openapi import openapi
+from server.validation import Validator
 from telemetry.catalog import METRICS, PREFIX, Kind, Needs
+from telemetry.labels import OTHER, ROUTES
 from telemetry.metrics_page import page
 from telemetry.registry import Instruments
 from tests.unit.costmodel.models import piece
@@ -59,6 +62,11 @@ def test_a_scrape_is_bounded_whatever_the_traffic() -> None:
         script.step(piece(f"r{n}", length=8), piece(f"r{n}", start=1), admitted=(key,))
         script.fault(1, {}, kind=f"Error{n}")
     assert len(script.scrape().samples) <= sum(row.max_series for row in METRICS) < 1500
+
+
+def test_the_routes_that_are_counted_are_those_of_the_api() -> None:
+    paths = openapi(Validator(HttpSettings()), "0")["paths"]
+    assert {*paths, OTHER} == set(ROUTES)
 
 
 def test_a_label_value_outside_its_set_is_our_bug() -> None:

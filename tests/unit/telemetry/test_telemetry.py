@@ -10,7 +10,7 @@ import pytest
 from core.errors import SettingsError
 from core.request import FinishReason, RequestId
 from core.settings import TelemetrySettings
-from core.wire import PoolState
+from core.wire import PoolState, SharedRun
 from telemetry.telemetry import Telemetry
 from tests.unit.costmodel.models import peaks, piece
 from tests.unit.telemetry.scripted import MS, Scripted
@@ -320,6 +320,46 @@ def test_headroom_is_in_requests_of_recent_size() -> None:
     assert scrape("floorline_kv_bytes", state="referenced") == 14 * 16 * 3072
 
 
+def test_a_hit_of_the_prefix_index_is_counted_with_what_it_bought() -> None:
+    script = Scripted(peaks=peaks(flops_per_s=10e9))
+    a, b = script.receive("a"), script.receive("b")
+    script.step(piece("a", length=32), admitted=(a,))
+    pool = PoolState(50, 4, 10, 2, 0, 0, 0)
+    found = piece("b", start=16, length=16, cached=16)
+    run = SharedRun((0, 1), 16)
+    script.step(piece("a", start=32), found, admitted=(b,), shared=(run,), pool=pool)
+    scrape = script.scrape()
+    assert scrape("floorline_prefix_tokens_total", result="hit") == 16
+    assert scrape("floorline_prefix_tokens_total", result="miss") == 32 + 16
+    assert scrape("floorline_tokens_total", kind="cached") == 16
+    assert scrape("floorline_prefix_saved_seconds_total") > 0
+    assert scrape("floorline_prefix_saved_bytes_total") > 0
+    assert scrape("floorline_kv_blocks", state="cached") == 4
+    assert script.telemetry.cost([b]).cached_tokens == 16
+
+
+def test_what_a_preempted_request_finds_again_is_a_hit_but_not_in_usage() -> None:
+    script = Scripted()
+    a = script.receive("a")
+    script.step(piece("a", length=32), admitted=(a,))
+    script.step(preempted=(a,))
+    script.step(piece("a", start=16, length=17, recomputed=16, cached=16), admitted=(a,))
+    scrape = script.scrape()
+    assert scrape("floorline_prefix_tokens_total", result="hit") == 16
+    assert scrape("floorline_prefix_tokens_total", result="miss") == 32 + 17
+    assert scrape("floorline_tokens_total", kind="cached") == 0
+
+
+def test_a_request_whose_grammar_is_being_compiled_waits_for_that() -> None:
+    script = Scripted()
+    script.receive("a")
+    script.receive("b")
+    script.step(piece("a", length=8), pool=PoolState(8, 0, 2, 1, 0, 0, 0, waiting_grammar=1))
+    scrape = script.scrape()
+    assert scrape("floorline_requests_waiting", reason="grammar") == 1
+    assert_request_law(script)
+
+
 def test_debug_views_tell_which_steps_ran_a_request_and_beside_whom() -> None:
     script = Scripted()
     a, b = script.receive("a"), script.receive("b")
@@ -328,7 +368,7 @@ def test_debug_views_tell_which_steps_ran_a_request_and_beside_whom() -> None:
     script.step(piece("a", start=32), piece("b", length=32), admitted=(b,), ended={"a": STOP})
     timeline = script.telemetry.request_timeline(b)
     assert timeline is not None
-    assert timeline["waited_steps"] == {"kv": 1, "slots": 0, "budget": 0}
+    assert timeline["waited_steps"] == {"kv": 1, "slots": 0, "budget": 0, "grammar": 0}
     assert [(s["index"], s["beside"]) for s in timeline["steps"]] == [(2, ["a"])]
     assert [s["kind"] for s in script.telemetry.recent_steps(5)] == ["prefill", "mixed"]
     assert len(script.telemetry.recent_steps(1)) == 1
