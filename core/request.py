@@ -86,6 +86,7 @@ class Request:
     tenant: str = "default"
     cache_salt: str = ""
     priority: int = 0  # lower is served first
+    arrival: int = 0  # its place among all that were ever queued
     output_ids: list[int] = field(default_factory=list)
     block_table: list[BlockId] = field(default_factory=list)
     indexed_blocks: int = 0  # leading blocks of the table that the prefix index knows

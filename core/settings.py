@@ -6,6 +6,7 @@ Nothing is read from the environment or a file here; `None` means "resolved at s
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from core.errors import SettingsError
@@ -39,12 +40,47 @@ class ModelSettings:
     seed: int = setting(0, "seeds requests that bring no seed, and tinygpt's random weights")
 
 
+class Batching(StrEnum):
+    """Who may join those who run. The last two are there to be compared with."""
+
+    CONTINUOUS = "continuous"  # anybody, in any step
+    STATIC = "static"  # nobody, until all who run have ended
+    NONE = "none"  # one runs at a time
+
+
+class Switch(StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerSettings:
-    """How much runs in one step."""
+    """Who runs in one step, and how much."""
 
+    batching: Batching = setting(Batching.CONTINUOUS, "who may join those who run")
+    kv_cache: Switch = setting(
+        Switch.ON, "keep keys and values between steps; off computes all tokens again for each one"
+    )
+    ageing_tokens: int = setting(
+        16384,
+        "tokens served to others after which the head of a tenant's queue goes first",
+        "tokens",
+        "N",
+    )
     max_num_seqs: int = setting(64, "requests in one step", "requests", "N")
-    max_num_batched_tokens: int = setting(128, "tokens in one step", "tokens", "N")
+    max_num_batched_tokens: int | None = setting(
+        None,
+        "tokens in one step; auto keeps the predicted step within the goal of --slo itl=…, "
+        "and is 128 without one; default: auto",
+        "tokens",
+        "N",
+    )
+    itl_goal: float | None = setting(
+        None,
+        "time between tokens that auto sizes steps for; default: that of --slo itl=…",
+        "seconds",
+        "S",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from engine.rows import FORMATS, RowPacker
 from engine.torch_network import TorchNetwork
 from engine.torch_ops import TorchOps
 from engine.weights import allocated_bytes, load_weights
+from scheduler.pace import step_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +94,7 @@ def _load_native(settings: EngineSettings, threads: int, progress: Callable[[str
         NativeSizes(
             num_blocks=sizes.num_blocks,
             block_size=settings.kv.block_size,
-            max_tokens=settings.scheduler.max_num_batched_tokens,
+            max_tokens=step_limit(settings.scheduler),
             max_positions=sizes.max_model_len,
             threads=threads,
         ),

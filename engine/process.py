@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from core.errors import ModelError, SettingsError
-from core.settings import EngineSettings
+from core.settings import EngineSettings, Switch
 from core.wire import (
     HEADER,
     MAX_FRAME_BYTES,
@@ -24,10 +24,12 @@ from core.wire import (
     frame,
     to_engine,
 )
+from costmodel.work import Arithmetic
 from engine.build import Engine, load_engine
 from engine.grammar_queue import Compiled
 from engine.loop import CLOSED, EngineLoop
 from kvcache.pool import BlockPool
+from scheduler.pace import pace_for, step_limit
 from scheduler.scheduler import Scheduler
 
 log = logging.getLogger("floorline.engine")
@@ -59,9 +61,11 @@ def serve(sock: socket.socket) -> int:
 
 def _run(sock: socket.socket, engine: Engine, settings: EngineSettings) -> None:
     inbox: SimpleQueue[ToEngine | Compiled | None] = SimpleQueue()
-    kv = settings.kv
-    pool = BlockPool(engine.num_blocks, kv.block_size, kv.prefix_caching)
-    scheduler = Scheduler(pool, settings.scheduler)
+    kv, limits = settings.kv, settings.scheduler
+    prefix_caching = kv.prefix_caching and limits.kv_cache is Switch.ON
+    pool = BlockPool(engine.num_blocks, kv.block_size, prefix_caching)
+    arithmetic = Arithmetic(engine.config, engine.storage, engine.kv_dtype)
+    scheduler = Scheduler(pool, limits, pace_for(limits, arithmetic, engine.peaks))
 
     def publish(message: FromEngine) -> None:
         try:
@@ -92,7 +96,7 @@ def _ready(engine: Engine, settings: EngineSettings) -> Ready:
         num_blocks=engine.num_blocks,
         max_model_len=engine.max_model_len,
         max_num_seqs=settings.scheduler.max_num_seqs,
-        max_num_batched_tokens=settings.scheduler.max_num_batched_tokens,
+        max_num_batched_tokens=step_limit(settings.scheduler),
         threads=engine.threads,
         peaks=engine.peaks,
         backend=engine.backend,

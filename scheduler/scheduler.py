@@ -6,12 +6,15 @@ There is no prefill mode and no decode mode: a request's pending tokens decide i
 from __future__ import annotations
 
 from core.request import FinishReason, Phase, Request, RequestId
-from core.settings import SchedulerSettings
+from core.settings import SchedulerSettings, Switch
 from core.step import Slice, StepPlan, StepResult
 from core.wire import Ended, PoolState, SharedRun
 from kvcache.pool import BlockPool
+from scheduler.admission import Admission
 from scheduler.draft import Draft
+from scheduler.pace import Pace, step_limit
 from scheduler.running import Running
+from scheduler.shares import Shares
 from scheduler.sharing import shared_runs
 from scheduler.waiting import Obstacle, WaitingQueue
 
@@ -24,13 +27,19 @@ class Scheduler:
         who run may take the blocks of all who have. So there is always progress.
     """
 
-    def __init__(self, pool: BlockPool, limits: SchedulerSettings) -> None:
+    def __init__(
+        self, pool: BlockPool, limits: SchedulerSettings, pace: Pace | None = None
+    ) -> None:
         assert limits.max_num_seqs > 0, "a step needs a request"
-        assert limits.max_num_batched_tokens > 0, "a step needs a token"
-        self._pool, self._limits = pool, limits
-        self._running = Running()
-        self._waiting = WaitingQueue()
+        assert step_limit(limits) > 0, "a step needs a token"
+        self._pool, self._pace = pool, pace
+        self._step_tokens = step_limit(limits)
+        self._keeps_kv = limits.kv_cache is Switch.ON
+        self._shares, self._running = Shares(), Running()
+        self._waiting = WaitingQueue(self._shares, limits.ageing_tokens)
+        self._admission = Admission(pool, limits, self._running, self._waiting)
         self._obstacle = Obstacle.BUDGET
+        self._arrivals = 0
 
     @property
     def has_work(self) -> bool:
@@ -49,19 +58,21 @@ class Scheduler:
         assert self._find(request.id) is None, f"{request.id} is live already"
         assert request.prompt_ids, f"{request.id} has nothing to compute"
         assert self.fits(request), f"{request.id} could not finish alone in the pool"
+        request.arrival = self._arrivals = self._arrivals + 1
+        self._shares.join(request.tenant)
         self._waiting.push(request)
 
     # ── plan ──────────────────────────────────────────────────────────────────────────────────
 
     def plan(self) -> StepPlan:
-        """Choose the next step's work: those who run first, then admissions if no block was short.
+        """Choose the next step's work: those who run first, then newcomers if no block was short.
 
         Mutates: blocks, phases and queues; no counter but those of the preempted.
         Cost: O(running + admitted + blocks touched).
         """
-        draft = Draft(self._limits.max_num_batched_tokens)
+        draft = Draft(self._step_tokens, self._shares, self._pace)
         self._continue_running(draft)
-        self._obstacle = Obstacle.KV if draft.pressed else self._admit_waiting(draft)
+        self._obstacle = Obstacle.KV if draft.pressed else self._admission.admit(draft)
         return draft.plan()
 
     def _continue_running(self, draft: Draft) -> None:
@@ -69,17 +80,20 @@ class Scheduler:
         for request in tuple(self._running):
             if draft.budget == 0:
                 return
-            if request.phase is not Phase.QUEUED and self._make_room(request, draft):
-                draft.schedule(request)
+            if request.phase is Phase.QUEUED:  # preempted just now
+                continue
+            length = draft.room(request.pending_tokens, request.computed_tokens)
+            if length and self._make_room(request, length, draft):
+                draft.schedule(request, length)
 
-    def _make_room(self, request: Request, draft: Draft) -> bool:
+    def _make_room(self, request: Request, length: int, draft: Draft) -> bool:
         """Find blocks for the next slice, at the cost of those whom `request` precedes.
 
         Returns:
             False when none of them may lose its blocks. It sits this step out and keeps its own:
             nobody needs them yet, so to preempt it would only throw its work away.
         """
-        while not self._pool.grow(request, min(request.pending_tokens, draft.budget)):
+        while not self._pool.grow(request, length):
             draft.pressed = True
             victim = self._victim(request)
             if victim is None:
@@ -98,53 +112,13 @@ class Scheduler:
         return next((r for r in behind if r.known_tokens > r.admitted_tokens), None)
 
     def _preempt(self, request: Request) -> None:
-        """Give its blocks back and queue it first: it will compute its known tokens again."""
+        """Give its blocks back and queue it again: it will compute what is not found of it."""
         self._pool.release(request)
-        request.discarded_tokens += request.computed_tokens
-        request.computed_tokens = 0
+        _discard(request)
         request.preemptions += 1
         self._running.remove(request)
-        self._waiting.push_front(request)
+        self._waiting.push_back(request)
         request.enter(Phase.QUEUED)
-
-    def _admit_waiting(self, draft: Draft) -> Obstacle:
-        """Admit from the head of the queue, in order, until something stands in the way.
-
-        A head whose prompt is being computed in this very step waits for it, and shares it in the
-        next. That costs nobody a thing but what is left of this step: a prompt of many steps
-        takes all of each but the last, and nobody was admitted beside it anyhow.
-        """
-        while self._waiting:
-            if len(self._running) == self._limits.max_num_seqs:
-                return Obstacle.SLOTS
-            if draft.budget == 0:
-                return Obstacle.BUDGET
-            request = self._waiting.head
-            found = self._pool.find(request)
-            if draft.promises(request, len(found)):
-                return Obstacle.BUDGET
-            pending = request.pending_tokens - len(found) * self._pool.block_size
-            if not self._pool.admit(request, found, pending, self._spare(pending, draft)):
-                return Obstacle.KV
-            self._waiting.remove(request)
-            self._running.add(request)
-            request.admitted_tokens = request.known_tokens
-            request.enter(Phase.PREFILL)
-            draft.admitted.append(request.id)
-            draft.schedule(request)
-        return Obstacle.BUDGET
-
-    def _spare(self, pending: int, draft: Draft) -> int:
-        """Count the blocks that those who run may still take before a newcomer has its next token.
-
-        With these left free nobody has to sit out, or to be preempted, for its sake. Everybody
-        before it is in decode when there is budget left for it, so each takes one token a step, and
-        the rest of each step's budget is its own.
-        """
-        others = len(self._running)
-        after_this_step = max(pending - draft.budget, 0)
-        steps = -(-after_this_step // (self._limits.max_num_batched_tokens - others))
-        return others * self._pool.blocks_for(steps)
 
     def shared_runs(self, plan: StepPlan) -> tuple[SharedRun, ...]:
         """Tell which context several slices of `plan` read; to be asked before `commit`."""
@@ -163,6 +137,8 @@ class Scheduler:
         outcomes = result.tokens.keys() | result.failed.keys()
         missing = [p.request.id for p in plan.slices if p.samples and p.request.id not in outcomes]
         assert not missing, f"rows without an outcome: {missing}"
+        if self._pace is not None:
+            self._pace.observe(plan, (result.forward_ns + result.sample_ns) / 1e9)
         ends = [self._apply(piece, result) for piece in plan.slices]
         return tuple(end for end in ends if end is not None)
 
@@ -190,6 +166,8 @@ class Scheduler:
             return self._end(request, reason)
         if request.phase is Phase.PREFILL:
             request.enter(Phase.DECODE)
+        if not self._keeps_kv:
+            _discard(request)
         return None
 
     def fail(self, plan: StepPlan, message: str) -> tuple[Ended, ...]:
@@ -228,6 +206,7 @@ class Scheduler:
         else:
             self._running.remove(request)
             self._pool.release(request)
+        self._shares.leave(request.tenant)
         request.finish_reason = reason
         request.enter(Phase.FINISHED)
         return Ended(request.id, reason, message)
@@ -252,6 +231,11 @@ class Scheduler:
             waiting_budget=waiting[Obstacle.BUDGET],
             waiting_grammar=waiting_grammar,
         )
+
+
+def _discard(request: Request) -> None:
+    request.discarded_tokens += request.computed_tokens
+    request.computed_tokens = 0
 
 
 def _finish_reason(request: Request) -> FinishReason | None:

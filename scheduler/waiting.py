@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import OrderedDict
 from enum import Enum
 
 from core.request import Request, RequestId
+from scheduler.shares import Shares
 
 
 class Obstacle(Enum):
@@ -17,13 +19,19 @@ class Obstacle(Enum):
 
 
 class WaitingQueue:
-    """First come, first served; a preempted request came before everybody who waits.
+    """A line for each class and tenant; the least served tenant of the first class is next.
 
-    Cost: O(1) each, whatever the length: an abort in a long queue finds its request by id.
+    Ageing comes before both: the head of a line, once `ageing_tokens` were served since it got
+    there, goes before all whose lines were last served later. So no class and no tenant starves.
+
+    Invariant: within a line first come, first served, preempted or not.
+    Cost: O(1) to add and to remove, whatever the length; O(lines) to choose.
     """
 
-    def __init__(self) -> None:
-        self._requests: OrderedDict[RequestId, Request] = OrderedDict()
+    def __init__(self, shares: Shares, ageing_tokens: int) -> None:
+        self._shares, self._ageing_tokens = shares, ageing_tokens
+        self._lines: dict[tuple[int, str], _Line] = {}
+        self._requests: dict[RequestId, Request] = {}
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -34,14 +42,56 @@ class WaitingQueue:
     @property
     def head(self) -> Request:
         """The one to admit next, of a queue that is not empty."""
-        return next(iter(self._requests.values()))
+        return min(self._lines.values(), key=self._rank).head
+
+    def _rank(self, line: _Line) -> tuple[int, int, int, int]:
+        head = line.head
+        if self._shares.total - line.since_total >= self._ageing_tokens:
+            return 0, line.since_total, 0, head.arrival
+        return 1, head.priority, self._shares.served(head.tenant), head.arrival
 
     def push(self, request: Request) -> None:
-        self._requests[request.id] = request
+        """Add one that never ran: it is the last of its line."""
+        self._line(request).fresh[request.id] = request
 
-    def push_front(self, request: Request) -> None:
+    def push_back(self, request: Request) -> None:
+        """Take one back that was preempted: it came before all in its line that never ran."""
+        line = self._line(request)
+        insort(line.resumed, request, key=lambda other: other.arrival)
+
+    def _line(self, request: Request) -> _Line:
         self._requests[request.id] = request
-        self._requests.move_to_end(request.id, last=False)
+        key = request.priority, request.tenant
+        if key not in self._lines:
+            self._lines[key] = _Line(self._shares.total)
+        return self._lines[key]
 
     def remove(self, request: Request) -> None:
         del self._requests[request.id]
+        key = request.priority, request.tenant
+        line = self._lines[key]
+        if line.head is request:
+            line.since_total = self._shares.total
+        line.remove(request)
+        if not line:
+            del self._lines[key]
+
+
+class _Line:
+    """The requests of one class and tenant. Units: `since_total` is a count of `Shares.total`."""
+
+    def __init__(self, since_total: int) -> None:
+        self.since_total = since_total  # when its head got there
+        self.resumed: list[Request] = []  # by arrival; few
+        self.fresh: OrderedDict[RequestId, Request] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.resumed) + len(self.fresh)
+
+    @property
+    def head(self) -> Request:
+        return self.resumed[0] if self.resumed else next(iter(self.fresh.values()))
+
+    def remove(self, request: Request) -> None:
+        if self.fresh.pop(request.id, None) is None:
+            self.resumed.remove(request)

@@ -16,9 +16,11 @@ from typing import Any, Final
 
 from core.errors import SettingsError
 from core.settings import Settings, parse_bytes
+from telemetry.objectives import parse_slo
 
 ENV_PREFIX: Final = "FLOORLINE_"
 MAX_PORT: Final = 65535
+AUTO: Final = "auto"  # says of a number that it is resolved at start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +99,17 @@ def resolve(
         elif option.name in keys:
             text = _text(keys[option.name], option.name)
             values[option.path] = parse(option, text, f"config key {option.name}")
-    return typing.cast(Settings, _build(Settings, values))
+    return _with_goal(typing.cast(Settings, _build(Settings, values)))
+
+
+def _with_goal(settings: Settings) -> Settings:
+    """Let the engine size its steps for the goal that `--slo itl=…` names, unless told another."""
+    engine, slo = settings.engine, settings.telemetry.slo
+    goal_ns = parse_slo(slo).get("itl") if slo is not None else None
+    if goal_ns is None or engine.scheduler.itl_goal is not None:
+        return settings
+    limits = dataclasses.replace(engine.scheduler, itl_goal=goal_ns / 1e9)
+    return dataclasses.replace(settings, engine=dataclasses.replace(engine, scheduler=limits))
 
 
 def parse(option: Option, text: str, source: str) -> Any:
@@ -106,6 +118,8 @@ def parse(option: Option, text: str, source: str) -> Any:
     Raises:
         SettingsError: it is of another kind or out of range; names `source`.
     """
+    if text == AUTO and option.kind is int and option.default is None:
+        return None
     try:
         value = _convert(option.kind, text)
     except ValueError:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core.request import BlockId, Phase, Request
+from core.settings import Batching, Switch
 from core.step import Slice, StepPlan, StepResult
+from scheduler.pace import Load
 from tests.fakes import ScriptedRunner, next_token
 
 
@@ -16,6 +18,27 @@ class Sizes:
     seqs: int
     budget: int
     vocab_size: int
+    ageing_tokens: int
+    batching: Batching
+    kv_cache: Switch
+    paced: bool
+
+    @property
+    def keeps_kv(self) -> bool:
+        return self.kv_cache is Switch.ON
+
+
+class ScriptedPace:
+    """A pace that a test sets; like the real one it always lets the first prompt go on."""
+
+    def __init__(self) -> None:
+        self.room = 1
+
+    def prompt_tokens(self, load: Load, start: int) -> int:
+        return max(self.room - load.prompt_tokens, 0 if load.prompt_tokens else 1)
+
+    def observe(self, plan: StepPlan, measured_s: float) -> None:
+        assert measured_s == 0, "nothing here takes time"
 
 
 History = tuple[str, str, tuple[int, ...]]  # tenant, cache salt, tokens

@@ -18,7 +18,15 @@ from pathlib import Path
 from mutations import MUTANTS, Mutant
 
 ROOT = Path(__file__).parents[2]
-COPIED = ("core", "kvcache", "scheduler", "engine/runner.py", "tests", "pyproject.toml")
+COPIED = (
+    "core",
+    "kvcache",
+    "costmodel",
+    "scheduler",
+    "engine/runner.py",
+    "tests",
+    "pyproject.toml",
+)
 SUITE = ("tests/unit/kvcache", "tests/unit/scheduler", "tests/invariants")
 
 

@@ -15,6 +15,7 @@ class Mutant:
 
 POOL, PREFIX, SCHEDULER = "kvcache/pool.py", "kvcache/prefix.py", "scheduler/scheduler.py"
 DRAFT, WAITING, RECORD = "scheduler/draft.py", "scheduler/waiting.py", "scheduler/record.py"
+ADMISSION, SHARES, PACE = "scheduler/admission.py", "scheduler/shares.py", "scheduler/pace.py"
 RUNNING, SHARING = "scheduler/running.py", "scheduler/sharing.py"
 
 MUTANTS = (
@@ -37,7 +38,7 @@ MUTANTS = (
         "growing takes what there is and then fails",
         POOL,
         "            return False\n        for _ in",
-        "            request.block_table.extend(self._free)\n            return False\n        for _ in",
+        "            self._take()\n            return False\n        for _ in",
     ),
     Mutant("a partly filled block is forgotten", POOL, "-(-tokens //", "(tokens //"),
     Mutant("a table outlives its blocks", POOL, "        table.clear()\n", ""),
@@ -64,16 +65,13 @@ MUTANTS = (
         "if other is not other:",
     ),
     Mutant(
-        "a preempted request goes to the back", SCHEDULER, "push_front(request)", "push(request)"
+        "a preempted request goes to the back", SCHEDULER, "push_back(request)", "push(request)"
     ),
     Mutant(
         "preemption keeps the blocks",
         SCHEDULER,
-        '''again."""
-        self._pool.release(request)
-''',
-        '''again."""
-''',
+        "        self._pool.release(request)\n        _discard(request)",
+        "        _discard(request)",
     ),
     Mutant(
         "preemption keeps the computed tokens", SCHEDULER, "request.computed_tokens = 0", "pass"
@@ -85,27 +83,32 @@ MUTANTS = (
         "discarded_tokens += 0",
     ),
     Mutant(
-        "a chunked prompt is preempted before it gained",
-        SCHEDULER,
+        "a chunked prompt is admitted though growth would stop others",
+        ADMISSION,
         "return others * self",
         "return 0 * self",
     ),
     Mutant(
         "admission takes blocks for the first chunk only",
-        SCHEDULER,
+        ADMISSION,
         "found, pending, self",
-        "found, min(pending, draft.budget), self",
+        "found, room, self",
     ),
     Mutant(
         "one request too many runs",
-        SCHEDULER,
-        "== self._limits.max_num_seqs",
-        "> self._limits.max_num_seqs",
+        ADMISSION,
+        "== self._slots",
+        "> self._slots",
     ),
     Mutant(
         "admission follows preemption", SCHEDULER, "Obstacle.KV if draft.pressed else self", "self"
     ),
-    Mutant("requests wait for no reason", SCHEDULER, "return Obstacle.SLOTS", "return Obstacle.KV"),
+    Mutant(
+        "requests wait for the wrong thing",
+        ADMISSION,
+        "self._slots:\n                return Obstacle.SLOTS",
+        "self._slots:\n                return Obstacle.KV",
+    ),
     Mutant(
         "the pool is said to hold one token more",
         SCHEDULER,
@@ -293,9 +296,9 @@ MUTANTS = (
     Mutant("nothing is published", SCHEDULER, "self._pool.publish(request)", "pass"),
     Mutant(
         "equal prompts do not wait",
-        SCHEDULER,
-        "if draft.promises(request, len(found)):",
-        "if False:",
+        ADMISSION,
+        " or draft.promises(request, len(found)):",
+        ":",
     ),
     Mutant(
         "a chunk promises its prompt", DRAFT, "if samples and request.phase", "if request.phase"
@@ -309,14 +312,80 @@ MUTANTS = (
     Mutant("a run ends one block early", SHARING, "low, high = depth + 1,", "low, high = depth,"),
     Mutant("branches share nothing", SHARING, "yield from _runs(tables, branch, common)", "pass"),
     Mutant("a run is told from its beginning", SHARING, "common - depth", "common"),
+    Mutant("the pace is ignored", DRAFT, "if self.pace is None or pending == 1:", "if True:"),
+    Mutant("a decode waits for the pace", DRAFT, " or pending == 1:", ":"),
+    Mutant("the load is not counted", DRAFT, "if self.pace is not None:", "if False:"),
+    Mutant("steps teach nothing", SCHEDULER, "if self._pace is not None:", "if False:"),
+    Mutant("the correction is forgotten", PACE, "self._goal_s / self.correction", "self._goal_s"),
+    Mutant("a prompt may get nothing for ever", PACE, "else LEAST_TOKENS", "else 0"),
+    Mutant("attention is left out of the pace", PACE, "+ start * self._flops_per_pair", ""),
+    Mutant("the lesson of one step is all", PACE, "_WEIGHT_OF_NEWS * (news", "1.0 * (news"),
+    Mutant("decodes teach the pace", PACE, "if load.prompt_tokens and", "if"),
+    Mutant("nobody is charged", DRAFT, "self.shares.charge(request.tenant, length)", "pass"),
+    Mutant("a charge is another's", SHARES, "self._served[tenant] += tokens", "pass"),
+    Mutant(
+        "who was away has saved up a right",
+        SHARES,
+        "max(self._served.get(tenant, 0), least)",
+        "self._served.get(tenant, 0)",
+    ),
+    Mutant(
+        "who comes back owes nothing", SHARES, "max(self._served.get(tenant, 0), least)", "least"
+    ),
+    Mutant(
+        "tenants are remembered for ever",
+        SHARES,
+        "            self._served.clear()\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "an end leaves its tenant live", SCHEDULER, "self._shares.leave(request.tenant)", "pass"
+    ),
+    Mutant("classes are ignored", WAITING, "return 1, head.priority,", "return 1, 0,"),
+    Mutant("shares are ignored", WAITING, "self._shares.served(head.tenant), head", "0, head"),
+    Mutant("nobody ages", WAITING, ">= self._ageing_tokens:", "< 0:"),
+    Mutant("a head ages from its birth", WAITING, "line.since_total = self._shares.total", "pass"),
+    Mutant(
+        "the last preempted comes back first",
+        WAITING,
+        "key=lambda other: other.arrival",
+        "key=lambda other: -other.arrival",
+    ),
+    Mutant(
+        "an empty line stays", WAITING, "            del self._lines[key]\n", "            pass\n"
+    ),
+    Mutant("a lower class runs first", RUNNING, "in sorted(self._classes):", "in self._classes:"),
+    Mutant(
+        "a higher class yields first",
+        RUNNING,
+        "sorted(self._classes, reverse=True)",
+        "sorted(self._classes)",
+    ),
+    Mutant("static batches are joined", ADMISSION, "if self._static and", "if False and"),
+    Mutant(
+        "a batch is never full",
+        ADMISSION,
+        "self._batch_is_full = obstacle",
+        "self._batch_is_full = False and obstacle",
+    ),
+    Mutant(
+        "several run without batching", ADMISSION, "1 if limits.batching is Batching.NONE else ", ""
+    ),
+    Mutant("without a KV cache KV is kept", SCHEDULER, "if not self._keeps_kv:", "if False:"),
+    Mutant(
+        "without a KV cache blocks run out",
+        ADMISSION,
+        "request, (), request.worst_case_tokens",
+        "request, (), request.known_tokens",
+    ),
     Mutant("the budget is not spent", DRAFT, "self.budget -= length", "self.budget -= 0"),
     Mutant(
         "a slice is longer than the budget",
         DRAFT,
-        "min(request.pending_tokens, self.budget)",
-        "request.pending_tokens",
+        "min(pending, self.budget)",
+        "pending",
     ),
-    Mutant("a chunk samples", DRAFT, "length == request.pending_tokens and request", "request"),
+    Mutant("a chunk samples", DRAFT, "samples = whole and", "samples ="),
     Mutant("a request without output samples", DRAFT, " and request.max_tokens > 0", ""),
     Mutant(
         "a slice starts at the beginning again",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from core.request import BlockId, Request, RequestId
+from core.settings import Batching, Switch
 from tests.invariants.fake_model import Sizes
 from tests.invariants.world import Arrival, World
 
@@ -31,6 +32,10 @@ sizes = st.builds(
     seqs=st.integers(1, 8),
     budget=st.integers(1, 16),
     vocab_size=st.integers(2, 3),
+    ageing_tokens=st.sampled_from((1, 20, 10**9)),
+    batching=st.sampled_from((Batching.CONTINUOUS,) * 6 + (Batching.STATIC, Batching.NONE)),
+    kv_cache=st.sampled_from((Switch.ON,) * 7 + (Switch.OFF,)),
+    paced=st.sampled_from((False, False, True)),
 )
 anybody = st.integers(0, 99)  # who of those that ever were, newest first
 somebodies = st.lists(anybody, max_size=3)
@@ -40,9 +45,9 @@ arrivals = st.builds(
     max_tokens=st.integers(0, 16),
     stop=st.sampled_from((frozenset(), frozenset(), frozenset(), frozenset({1, 2}))),
     scores_prompt=st.sampled_from((False, False, False, True)),
-    tenant=st.just("a"),
+    tenant=st.sampled_from(("a", "b")),
     salt=st.sampled_from(("", "", "", "s")),
-    priority=st.just(0),
+    priority=st.sampled_from((0, 0, 0, 1)),
 )
 
 
@@ -62,6 +67,10 @@ class SchedulerMachine(RuleBasedStateMachine):
     def add_children(self, arrival: Arrival, n: int) -> None:
         for _ in range(n):
             self.world.add(arrival)
+
+    @rule(room=st.integers(0, 16))
+    def change_the_pace(self, room: int) -> None:
+        self.world.pace.room = room
 
     @rule()
     def fill_the_pool(self) -> None:

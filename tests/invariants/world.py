@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from itertools import count
+from typing import Any
 
 import pytest
 
 from core.request import BlockId, FinishReason, Phase, Request, RequestId, SamplingParams
-from core.settings import SchedulerSettings
+from core.settings import Batching, SchedulerSettings
 from core.step import Slice, StepPlan, StepResult
 from core.wire import Ended
 from kvcache.pool import BlockPool
 from scheduler.record import slice_records
 from scheduler.scheduler import Scheduler
-from tests.invariants.fake_model import PagedRunner, Sizes, solo_output
+from tests.invariants.admission_order import AdmissionOrder
+from tests.invariants.fake_model import PagedRunner, ScriptedPace, Sizes, solo_output
 
 
 @dataclass(frozen=True)
@@ -37,12 +40,16 @@ class World:
 
     def __init__(self, sizes: Sizes) -> None:
         self.sizes = sizes
-        self.pool = BlockPool(sizes.blocks, sizes.block_size)
-        self.scheduler = Scheduler(self.pool, limits_of(sizes))
+        self.pool = BlockPool(sizes.blocks, sizes.block_size, sizes.keeps_kv)
+        self.pace = ScriptedPace()
+        pace: Any = self.pace if sizes.paced else None
+        self.scheduler = Scheduler(self.pool, limits_of(sizes), pace)
+        self.order = AdmissionOrder(sizes)
         self.runner = PagedRunner(sizes)
         self.requests: dict[RequestId, Request] = {}  # all that ever were, in order of arrival
         self.ends: dict[RequestId, Ended] = {}
         self._solo: dict[RequestId, list[int]] = {}
+        self._ranks = count()
         self._had_positions: dict[RequestId, set[int]] = {}
         self._admissions: dict[RequestId, tuple[int, int]] = {}  # the latest's rank, and outputs
         self._ran_tokens = 0
@@ -77,14 +84,16 @@ class World:
         tables = {r.id: len(r.block_table) for r in running}
         plan = self.scheduler.plan()
         self._check_running(plan, running)
-        self._check_admitted(plan, queued)
+        self.order.check(plan, running, queued, self.requests)
+        assert not (plan.preempted and plan.admitted)
+        assert self.sizes.keeps_kv or not plan.preempted
         self._check_sizes(plan)
         self._check_preemption(plan, tables)
         self._check_records(plan)
         self._check_sharing(plan)
         self._check_obstacle(plan)
         for id in plan.admitted:
-            self._admissions[id] = len(self._admissions), len(self.requests[id].output_ids)
+            self._admissions[id] = next(self._ranks), len(self.requests[id].output_ids)
         return plan
 
     def commit(self, plan: StepPlan, failed: frozenset[RequestId] = frozenset()) -> None:
@@ -136,7 +145,8 @@ class World:
 
     def drain(self) -> None:
         """Run to quiescence; the oldest live request computes a token in every step (S2, S18)."""
-        steps = sum(request.worst_case_tokens + 1 for request in self.live())
+        tokens = [request.worst_case_tokens + 1 for request in self.live()]
+        steps = sum(tokens if self.sizes.keeps_kv else [each**2 for each in tokens])
         while self.scheduler.has_work:
             assert steps > 0, "no progress"
             steps -= 1
@@ -164,17 +174,12 @@ class World:
         assert sliced == [r for r in kept + admitted if r in sliced], "overtaken"
         assert sliced or not self.live(), "nobody runs"
         for request in kept:
-            if request not in sliced and plan.num_tokens < self.sizes.budget:
+            paced = self.sizes.paced and request.pending_tokens > 1
+            if request not in sliced and plan.num_tokens < self.sizes.budget and not paced:
                 assert not admitted, "admitted while a running request was short"
                 assert self.pool.blocks_for(request.known_tokens) > len(request.block_table)
                 gained = [r for r in kept[kept.index(request) + 1 :] if self._gained(r)]
                 assert not gained, "short beside those who could yield"
-
-    def _check_admitted(self, plan: StepPlan, queued: list[Request]) -> None:
-        """S20: first come, first served, and nobody in a step that preempted."""
-        admitted = [self.requests[id] for id in plan.admitted]
-        assert admitted == queued[: len(admitted)], "not in order"
-        assert not (plan.preempted and admitted)
 
     def _gained(self, request: Request) -> bool:
         return len(request.output_ids) > self._admissions[request.id][1]
@@ -235,10 +240,10 @@ class World:
         """The reason to wait is the true one: slots and budget only where they are used up."""
         state = self.scheduler.pool_state()
         short_of_blocks = plan.preempted or state.running > len(plan.slices)
-        if state.waiting_slots:
+        if state.waiting_slots and self.sizes.batching is Batching.CONTINUOUS:
             assert state.running == self.sizes.seqs
-            assert not short_of_blocks
-        if state.waiting_budget:
+            assert not short_of_blocks or self.sizes.paced
+        if state.waiting_budget and not self.sizes.paced:
             assert plan.num_tokens == self.sizes.budget or self._somebody_shares_soon(plan)
         if state.waiting_kv:
             assert state.running, "nothing runs and nobody is let in"
@@ -353,7 +358,7 @@ class World:
         if request.phase is Phase.PREFILL:
             assert not self._gained(request)
         if request.phase is Phase.DECODE:
-            assert request.pending_tokens == 1
+            assert request.pending_tokens == 1 or not self.sizes.keeps_kv
 
 
 def common_tokens(one: Request, other: Request) -> int:
@@ -367,7 +372,13 @@ def known(request: Request) -> tuple[int, ...]:
 
 
 def limits_of(sizes: Sizes) -> SchedulerSettings:
-    return SchedulerSettings(max_num_seqs=sizes.seqs, max_num_batched_tokens=sizes.budget)
+    return SchedulerSettings(
+        max_num_seqs=sizes.seqs,
+        max_num_batched_tokens=sizes.budget,
+        ageing_tokens=sizes.ageing_tokens,
+        batching=sizes.batching,
+        kv_cache=sizes.kv_cache,
+    )
 
 
 def positions(piece: Slice) -> set[int]:

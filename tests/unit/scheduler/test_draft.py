@@ -5,6 +5,7 @@ from __future__ import annotations
 from core.request import Request, RequestId, SamplingParams
 from core.step import Slice
 from scheduler.draft import Draft
+from scheduler.shares import Shares
 
 PROMPT = (1, 2, 3, 4, 5)
 
@@ -19,10 +20,12 @@ def slices(prompt_logprobs: int | None, computed: int = 0, highest: int = 0) -> 
         computed_tokens=computed,
         highest_computed_tokens=highest,
     )
-    drafts = []
+    drafts, shares = [], Shares()
+    shares.join(request.tenant)
     while request.pending_tokens:
-        draft = Draft(budget=2)
-        draft.schedule(request)
+        draft = Draft(2, shares)
+        room = draft.room(request.pending_tokens, request.computed_tokens)
+        draft.schedule(request, room)
         request.computed_tokens += draft.slices[0].length
         drafts += draft.slices
     return drafts

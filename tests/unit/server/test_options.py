@@ -36,6 +36,20 @@ def test_file_keys_take_dashes_and_toml_types() -> None:
     assert settings.engine.model.weights is WeightFormat.FP16
 
 
+def test_auto_is_how_a_number_is_left_to_the_engine() -> None:
+    told = resolve({"max_num_batched_tokens": "64"}, {}, {}).engine.scheduler
+    assert told.max_num_batched_tokens == 64
+    assert resolve({"max_num_batched_tokens": "auto"}, {}, {}) == Settings()
+    assert resolve({"served_model_name": "auto"}, {}, {}).engine.model.served_model_name == "auto"
+
+
+def test_steps_are_sized_for_the_itl_of_the_slo_unless_told_another() -> None:
+    slo = {"slo": "ttft=1s,itl=50ms"}
+    assert resolve(slo, {}, {}).engine.scheduler.itl_goal == 0.05
+    assert resolve({**slo, "itl_goal": "0.2"}, {}, {}).engine.scheduler.itl_goal == 0.2
+    assert resolve({"slo": "ttft=1s"}, {}, {}).engine.scheduler.itl_goal is None
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

@@ -1,0 +1,119 @@
+"""Sizing steps by their predicted time."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.formats import KVFormat, MatrixFormat, Storage
+from core.machine import Peak, Peaks, PeakSource
+from core.request import Request, RequestId
+from core.settings import SchedulerSettings
+from core.step import Slice, StepPlan, StepResult
+from costmodel.work import Arithmetic
+from kvcache.pool import BlockPool
+from scheduler.pace import LEAST_TOKENS, PACED_TOKENS, Load, Pace, pace_for, step_limit
+from scheduler.scheduler import Scheduler
+from tests.unit.costmodel.models import TINYGPT
+
+GIVEN = PeakSource.GIVEN
+PEAKS = Peaks(
+    dram=Peak(1e10, GIVEN), cache=None, cache_bytes=0, flops=Peak(1e11, GIVEN), arithmetic="fp32"
+)
+ARITHMETIC = Arithmetic(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
+
+
+def pace(goal_s: float) -> Pace:
+    made = Pace(ARITHMETIC, PEAKS, goal_s)
+    made.correction = 1.0
+    return made
+
+
+def load(*slices: tuple[int, int]) -> Load:
+    some = Load()
+    for start, length in slices:
+        some.add(start, length)
+    return some
+
+
+@pytest.mark.parametrize("decodes", [0, 8, 64])
+@pytest.mark.parametrize("start", [0, 100, 5_000])
+def test_the_chunk_is_the_longest_that_keeps_the_predicted_step_within_the_goal(
+    decodes: int, start: int
+) -> None:
+    goal_s = 0.03
+    beside = load(*[(200, 1)] * decodes)
+    chunk = pace(goal_s).prompt_tokens(beside, start)
+    assert chunk > LEAST_TOKENS
+    within = load(*[(200, 1)] * decodes, (start, chunk))
+    over = load(*[(200, 1)] * decodes, (start, chunk + 2))
+    assert pace(goal_s).predicted_s(within) <= goal_s < pace(goal_s).predicted_s(over)
+
+
+def test_a_step_that_takes_longer_than_the_goal_anyhow_carries_the_least() -> None:
+    assert pace(1e-6).prompt_tokens(load((0, 1)), 0) == LEAST_TOKENS
+    assert pace(1e-6).prompt_tokens(load((0, LEAST_TOKENS)), 0) == 0
+
+
+def test_a_second_prompt_gets_what_the_first_left() -> None:
+    first = pace(0.03).prompt_tokens(load(), 0)
+    second = pace(0.03).prompt_tokens(load((0, first - 100)), 0)
+    within, over = ((0, first - 100), (0, second)), ((0, first - 100), (0, second + 2))
+    assert pace(0.03).predicted_s(load(*within)) <= 0.03 < pace(0.03).predicted_s(load(*over))
+
+
+def test_the_prediction_is_the_cost_models_floor() -> None:
+    some = load((300, 1), (0, 40))
+    slices = [(300, 1), (0, 40)]
+    pairs = sum(length * start + length * (length + 1) // 2 for start, length in slices)
+    flops = 41 * ARITHMETIC.linear_flops_per_token + pairs * ARITHMETIC.attention_flops(0, 1)
+    kv = (300 + 41) * ARITHMETIC.kv_token_bytes
+    memory_s = (ARITHMETIC.layers_bytes + ARITHMETIC.lm_head_bytes + kv) / 1e10
+    assert pace(1.0).predicted_s(some) == pytest.approx(max(memory_s, flops / 1e11))
+
+
+def plan_of(*slices: tuple[int, int]) -> StepPlan:
+    some = Request(id=RequestId("r"), prompt_ids=(1,), max_tokens=1)
+    return StepPlan(tuple(Slice(some, start, length, samples=False) for start, length in slices))
+
+
+def test_what_steps_took_corrects_the_prediction() -> None:
+    slow = pace(0.03)
+    before, plan = slow.prompt_tokens(load(), 0), plan_of((0, 64))
+    for _ in range(50):
+        slow.observe(plan, 3 * slow.predicted_s(Load.of(plan)))
+    assert slow.correction == pytest.approx(3, rel=0.01)
+    assert slow.prompt_tokens(load(), 0) == pytest.approx(before / 3, rel=0.15)
+
+
+def test_steps_without_a_prompt_and_clocks_that_stand_still_teach_nothing() -> None:
+    some = pace(0.03)
+    some.observe(plan_of((10, 1)), 9.0)
+    some.observe(plan_of((0, 64)), 0.0)
+    assert some.correction == 1.0
+
+
+def test_auto_is_paced_where_there_is_a_goal_and_peaks() -> None:
+    auto, goal = SchedulerSettings(), SchedulerSettings(itl_goal=0.05)
+    fixed = SchedulerSettings(max_num_batched_tokens=7, itl_goal=0.05)
+    assert [step_limit(each) for each in (auto, goal, fixed)] == [128, PACED_TOKENS, 7]
+    assert pace_for(goal, ARITHMETIC, PEAKS) is not None
+    unknown = Peaks(dram=None, cache=None, cache_bytes=0, flops=None, arithmetic="fp32")
+    for limits, peaks in ((auto, PEAKS), (fixed, PEAKS), (goal, unknown)):
+        assert pace_for(limits, ARITHMETIC, peaks) is None
+
+
+def test_a_long_prompt_beside_streams_is_cut_to_the_pace_and_ends() -> None:
+    limits = SchedulerSettings(itl_goal=0.03)
+    scheduler = Scheduler(BlockPool(1_000, 16), limits, pace(0.03))
+    scheduler.add(Request(id=RequestId("s"), prompt_ids=(1,), max_tokens=99))
+    scheduler.add(Request(id=RequestId("long"), prompt_ids=tuple(range(2_000)), max_tokens=1))
+    lengths = []
+    while "long" in scheduler._running._requests or not lengths:
+        plan = scheduler.plan()
+        lengths += [p.length for p in plan.slices if p.request.id == "long"]
+        assert plan.slices[0].request.id == "s"
+        tokens = {p.request.id: 7 for p in plan.slices if p.samples}
+        scheduler.commit(plan, StepResult(tokens))
+    assert sum(lengths) == 2_000
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] > lengths[-2] > LEAST_TOKENS
