@@ -48,22 +48,23 @@ def model_lines(plan: dict[str, Any]) -> list[str]:
 def _one_device(plan: dict[str, Any], device: dict[str, Any]) -> list[str]:
     batch = plan["concurrency"]
     alone, decode, prefill = device["weights_alone"], device["decode"], device["prefill"]
+    unreal = "" if device["weights_fit"] else "if it fitted: "
     rows = [
         ("device", f"{device['name']}: {scaled(device['bytes_per_s'], 'B/s')},"
          f" {_or_no_limit(device['flops_per_s'], 'FLOP/s')},"
          f" {_or_no_limit(device['memory_bytes'], 'B of memory')} ({device['source']})"),
         ("fits", _fits(plan, device)),
-        ("weights only", f"floor {ms(alone['floor_ms'])} per token,"
+        ("weights only", f"{unreal}floor {ms(alone['floor_ms'])} per token,"
          f" {rate(alone['tokens_per_s'])} tokens/s at batch 1"),
-        ("TTFT", f"floor {ms(prefill['alone']['floor_ms'])} alone"
+        ("TTFT", f"{unreal}floor {ms(prefill['alone']['floor_ms'])} alone"
          f" (bytes {ms(prefill['alone']['memory_ms'])}, FLOPs"
          f" {ms(prefill['alone']['compute_ms'])});"
          f" {ms(prefill['all_at_once']['floor_ms'])} for the last of {batch} at once"),
-        ("ITL", f"floor {_itl(device['decode_alone'])} at batch 1;"
+        ("ITL", f"{unreal}floor {_itl(device['decode_alone'])} at batch 1;"
          f" {_itl(decode)} at batch {batch}: {rate(decode['tokens_per_s'])} tokens/s,"
          f" bound by {decode['regime']}"),
         ("a step moves", f"{scaled(decode['weight_bytes'], 'B')} of weights and"
-         f" {scaled(decode['kv_bytes'], 'B')} of KV at batch {batch}"),
+         f" {scaled(decode['kv_bytes'] or None, 'B')} of KV at batch {batch}"),
     ]  # fmt: skip
     rows += [("goal", line) for line in goal_lines(device["goals"])]
     if device["speculation"]:
@@ -178,21 +179,22 @@ def comparison(devices: list[dict[str, Any]]) -> list[tuple[str, ...]]:
         decode, fit = device["decode"], device["requests_that_fit"]
         goal = device["goals"].get("itl", device["goals"]["memory"])
         usd, most = decode["usd_per_million_tokens"], goal["largest_batch"]
+        fits = device["concurrency_fits"]
         alone = device["weights_alone"]
         rows.append(
             (
                 device["name"],
                 scaled(device["bytes_per_s"], "B/s"),
                 scaled(device["memory_bytes"], "B"),
-                "yes" if device["concurrency_fits"] else "NO",
+                "yes" if fits else "NO",
                 "n/a" if fit is None else f"{fit:,}",
                 f"{ms(alone['floor_ms'])}, {rate(alone['tokens_per_s'])}/s",
                 ms(device["prefill"]["alone"]["floor_ms"]),
-                ms(decode["itl_ms"]),
-                rate(decode["tokens_per_s"]),
+                ms(decode["itl_ms"]) if fits else "–",
+                rate(decode["tokens_per_s"]) if fits else "–",
                 "n/a" if most is None else f"{most:,}",
                 goal["binding"] or "nothing",
-                "n/a" if usd is None else f"{usd:.3g}",
+                "n/a" if usd is None or not fits else f"{usd:.3g}",
             )
         )
     return rows

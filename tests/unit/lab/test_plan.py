@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -239,3 +241,12 @@ def test_memory_is_read_in_powers_of_ten_and_of_two() -> None:
     for words, size in sizes.items():
         device = only(plan(*SEVEN_B, "--peak-bandwidth", "1T", "--memory", words))
         assert device["memory_bytes"] == size
+
+
+def test_the_page_shows_what_the_command_says() -> None:
+    page = (Path(__file__).parents[3] / "docs/plan.md").read_text()
+    shown = re.search(
+        r"^    floorline plan ([^\n]*)\n\n```\n(.*?)\n```", page, re.DOTALL | re.MULTILINE
+    )
+    assert shown is not None
+    assert text(*shown[1].split()) == shown[2]
