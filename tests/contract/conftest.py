@@ -16,7 +16,7 @@ from server.serve import listen, serve_until, url_of
 from server.service import Service
 from tests.contract.speaker import SpeakingRunner
 from tests.fakes import ScriptedRunner
-from tests.fakes_engine import ScriptedLauncher, write_model_dir
+from tests.fakes_engine import CHAT_TEMPLATE, ScriptedLauncher, write_model_dir
 
 
 class Server:
@@ -83,3 +83,16 @@ def server(model_dir: Path) -> Iterator[Server]:
 @pytest.fixture
 def http(server: Server) -> httpx.Client:
     return server.client
+
+
+TOOL_TEMPLATE = "{% if tools %}{{ tools | length }} tools\n{% endif %}" + CHAT_TEMPLATE
+
+
+@pytest.fixture(scope="session")
+def tool_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A server whose template knows tools, and says little of them: the context is short."""
+    folder = write_model_dir(tmp_path_factory.mktemp("tools"))
+    (folder / "chat_template.jinja").write_text(TOOL_TEMPLATE)
+    server = Server(folder, {})
+    yield server.client
+    server.stop()

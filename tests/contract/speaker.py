@@ -13,7 +13,7 @@ from tests.fakes_engine import EOS, RecitingRunner, recite
 
 SAY: Final = b"say:"  # what follows, up to the next special token, is the answer
 DICE: Final = b"dice:"  # letters that depend on seed and position alone
-PREFERRED: Final = b'}],"1a'  # under a grammar, so that it ends soon
+PREFERRED: Final = b'"}],1a'  # under a grammar, so that it ends soon
 
 
 def logprob_of(token: int, position: int) -> float:
