@@ -239,7 +239,8 @@ class World:
     def _check_obstacle(self, plan: StepPlan) -> None:
         """The reason to wait is the true one: slots and budget only where they are used up."""
         state = self.scheduler.pool_state()
-        short_of_blocks = plan.preempted or state.running > len(plan.slices)
+        budget_left = plan.num_tokens < self.sizes.budget
+        short_of_blocks = plan.preempted or (budget_left and state.running > len(plan.slices))
         if state.waiting_slots and self.sizes.batching is Batching.CONTINUOUS:
             assert state.running == self.sizes.seqs
             assert not short_of_blocks or self.sizes.paced
