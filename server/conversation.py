@@ -21,7 +21,11 @@ CONVERSATION: Final[tuple[Field, ...]] = (
     built("tools", TOOLS, "functions that may be called", ()),
     built("tool_choice", ToolChoiceKind(), "none, auto, required, or a named function"),
     built("parallel_tool_calls", Boolean(), "several calls in one enforced answer", True),
-    built("add_generation_prompt", Boolean(), "open the assistant's turn"),
+    built(
+        "add_generation_prompt",
+        Boolean(),
+        "open the assistant's turn; true unless a message is continued",
+    ),
     built("continue_final_message", Boolean(), "go on in the last message", False),
     built("chat_template", Text(1, MAX_TEMPLATE_CHARACTERS), "instead of the model's (Jinja)"),
     built("chat_template_kwargs", Anything(dict), "more variables for the template"),

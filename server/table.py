@@ -105,7 +105,7 @@ def _common(limits: HttpSettings, adds_special_tokens: bool) -> list[Field]:
     whole = Integer(0)
     return [
         built("model", Text(), "absent: the one that is served"),
-        built("max_tokens", whole, "tokens to generate at most; 0 generates none"),
+        built("max_tokens", whole, "at most so many; absent: see the end of this page"),
         *_sampling(limits),
         *_ends(limits),
         *_output(limits),
