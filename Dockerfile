@@ -3,7 +3,8 @@
 FROM python:3.12-slim-bookworm AS build
 ARG TORCH_PIP_ARGS=""
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
-RUN python -m venv /opt/floorline
+RUN apt-get update && apt-get install --yes --no-install-recommends g++ \
+    && rm -rf /var/lib/apt/lists/* && python -m venv /opt/floorline
 ENV PATH=/opt/floorline/bin:$PATH
 WORKDIR /src
 COPY constraints.txt .
