@@ -85,15 +85,21 @@ def charge(
     kv_reads = _kv_reads(work, parts)
     reads = [a + b for a, b in zip(reads, kv_reads, strict=True)]
     writes = [count * arithmetic.kv_token_bytes for count in tokens]
+    per_token, per_row = arithmetic.linear_flops_per_token, arithmetic.lm_head_flops_per_row
+    attention = _attention_flops(arithmetic, work, parts)
     flops = [
-        part.tokens * arithmetic.linear_flops_per_token
-        + part.rows * arithmetic.lm_head_flops_per_row
-        + arithmetic.attention_flops(part.start, part.tokens)
-        for part in parts
+        part.tokens * per_token + part.rows * per_row + own
+        for part, own in zip(parts, attention, strict=True)
     ]
     keys = [a + b for a, b in zip(reads, writes, strict=True)] if by_bytes else flops
     floors, times = split_exactly(floor_ns, keys), split_exactly(time_ns, keys)
     return list(map(Charge, parts, reads, writes, flops, floors, times))
+
+
+def _attention_flops(arithmetic: Arithmetic, work: Work, parts: Sequence[Part]) -> Sequence[int]:
+    if len(parts) == len(work.attention_flops_by_slice):
+        return work.attention_flops_by_slice
+    return [arithmetic.attention_flops(part.start, part.tokens) for part in parts]
 
 
 def _kv_reads(work: Work, parts: Sequence[Part]) -> list[int]:

@@ -19,7 +19,10 @@ from costmodel.storage import kv_bytes_per_token_and_layer, row_bytes, weight_by
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one step moves. The KV read is kept by slice: a shared block is split by its readers."""
+    """What one step moves; what is a slice's own is kept by slice.
+
+    A block that several slices read is moved once, and its read split evenly among them.
+    """
 
     weights_bytes: int
     lm_head_bytes: int
@@ -27,12 +30,16 @@ class Work:
     kv_read_bytes_by_slice: tuple[int, ...]
     kv_write_bytes: int
     linear_flops: int
-    attention_flops: int
+    attention_flops_by_slice: tuple[int, ...]
     lm_head_flops: int
 
     @property
     def kv_read_bytes(self) -> int:
         return sum(self.kv_read_bytes_by_slice)
+
+    @property
+    def attention_flops(self) -> int:
+        return sum(self.attention_flops_by_slice)
 
     @property
     def bytes_read(self) -> int:
@@ -71,7 +78,7 @@ class Arithmetic:
         self, slices: Sequence[SliceRecord], shared: Sequence[SharedRun], distinct_token_ids: int
     ) -> Work:
         """Sum a step. A step without slices moves nothing."""
-        tokens, rows = sum(s.length for s in slices), sum(s.rows for s in slices)
+        tokens, rows = sum([s.length for s in slices]), sum([s.rows for s in slices])
         return Work(
             weights_bytes=self.layers_bytes if tokens else 0,
             lm_head_bytes=self.lm_head_bytes if rows else 0,
@@ -79,16 +86,17 @@ class Arithmetic:
             kv_read_bytes_by_slice=self._kv_read_bytes(slices, shared),
             kv_write_bytes=tokens * self.kv_token_bytes,
             linear_flops=tokens * self.linear_flops_per_token,
-            attention_flops=sum(self.attention_flops(s.start, s.length) for s in slices),
+            attention_flops_by_slice=tuple(
+                [self.attention_flops(s.start, s.length) for s in slices]
+            ),
             lm_head_flops=rows * self.lm_head_flops_per_row,
         )
 
     def attention_flops(self, start: int, length: int) -> int:
         """Count causal attention of `length` new tokens after `start` known ones, all layers."""
-        pairs = sum(
-            layers * attended_pairs(start, length, window)
-            for window, layers in self._layers_by_window
-        )
+        pairs = 0
+        for window, layers in self._layers_by_window:
+            pairs += layers * attended_pairs(start, length, window)
         return pairs * self.attention_flops_per_pair
 
     def _kv_read_bytes(
@@ -99,7 +107,8 @@ class Arithmetic:
             token_bytes = layers * self.kv_layer_bytes
             for index, piece in enumerate(slices):
                 read_bytes[index] += (piece.start - _hidden(piece, window)) * token_bytes
-            _share_runs(read_bytes, slices, shared, window, token_bytes)
+            if shared:
+                _share_runs(read_bytes, slices, shared, window, token_bytes)
         return tuple(read_bytes)
 
 

@@ -7,14 +7,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from core.request import FinishReason
 from core.wire import Ended, StepReport
 from costmodel.account import StepAccount
-from costmodel.charges import Charge, WasteCause
+from costmodel.charges import Part, WasteCause
 from costmodel.split import split_exactly
 from telemetry.entry import Entry
-from telemetry.labels import DECODE, MIXED, PREFILL
+from telemetry.labels import DECODE, MIXED, PREFILL, SHARED_TENANT
 from telemetry.ledger import Ledger
 from telemetry.memory_meters import MemoryMeters
 from telemetry.money import Meter
-from telemetry.money_meters import MoneyMeters
+from telemetry.money_meters import MoneyMeters, Spent
 from telemetry.request_meters import RequestMeters
 
 
@@ -67,15 +67,17 @@ class Books:
         now_ns: int,
     ) -> None:
         """Make a step's requests pay for it, then take their tokens."""
-        self._charge(report, account, entries, now_ns)
+        prefill, decode, total = self._charge(report, account, entries)
         self._take_part(report, account, entries, wasted.keys())
         for id in report.preempted:
             self._ledger[id].preempted(report.start_ns)
         self._requests.preempted(len(report.preempted))
         for id in report.admitted:
             self._ledger[id].admitted(report.start_ns)
-        for id, _ in report.tokens:
-            self._token(self._ledger[id], mixed, now_ns)
+        prompt, generated = self._take_tokens(report, mixed, now_ns)
+        self._requests.tokens(prompt, generated)
+        if self._money is not None:
+            self._money.spent(Spent(prefill, decode, total, prompt, generated), now_ns)
 
     def spend_shared(self, component: str, ns: int, now_ns: int) -> None:
         """Book time that no request pays for: idle or waste."""
@@ -93,33 +95,43 @@ class Books:
             self._requests.ended(entry)
 
     def _charge(
-        self, report: StepReport, account: StepAccount, entries: Sequence[Entry], now_ns: int
-    ) -> None:
-        if not account.charges:
-            self.spend_shared("waste", account.wall_ns, now_ns)
-            return
-        shares = [0] * len(account.charges)
-        if account.wall_ns:
-            nusd = self._meter.spend(account.wall_ns)
-            shares = split_exactly(nusd, [charge.time_ns for charge in account.charges])
-        for charge, share in zip(account.charges, shares, strict=True):
-            if charge.part.waste is not None:
-                self._waste(charge, share, now_ns)
-                continue
-            entry = entries[charge.part.slice]
-            entry.pay(charge, share)
-            if self._money is not None:
-                decode = entry.is_decode(report.slices[charge.part.slice])
-                bought = DECODE if decode else PREFILL
-                self._money.used(entry.tenant, bought, share, now_ns)
+        self, report: StepReport, account: StepAccount, entries: Sequence[Entry]
+    ) -> tuple[int, int, int]:
+        """Share the step's price out as its time was; a step that ran nothing is waste.
 
-    def _waste(self, charge: Charge, nusd: int, now_ns: int) -> None:
-        if charge.part.waste is WasteCause.RECOMPUTE:
-            self._requests.wasted("recomputed", charge.part.tokens)
-        elif charge.part.waste is WasteCause.OVERRUN:
-            self._requests.wasted("overrun", charge.part.rows)
+        Returns: what went to prefill, to decode, and in all. Units: nano-USD.
+        """
+        charges, nusd = account.charges, self._meter.spend(account.wall_ns)
+        if not charges:
+            self._waste_money(nusd)
+            return 0, 0, nusd
+        shares = [0] * len(charges)
+        if nusd:
+            shares = split_exactly(nusd, [charge.time_ns for charge in charges])
+        paid = {PREFILL: 0, DECODE: 0}
+        for charge, share in zip(charges, shares, strict=True):
+            part = charge.part
+            if part.waste is not None:
+                self._waste(part)
+                self._waste_money(share)
+                continue
+            entry = entries[part.slice]
+            entry.pay(charge, share)
+            if share and self._money is not None:
+                bought = DECODE if entry.is_decode(report.slices[part.slice]) else PREFILL
+                self._money.book(entry.tenant, bought, share)
+                paid[bought] += share
+        return paid[PREFILL], paid[DECODE], nusd
+
+    def _waste(self, part: Part) -> None:
+        if part.waste is WasteCause.RECOMPUTE:
+            self._requests.wasted("recomputed", part.tokens)
+        elif part.waste is WasteCause.OVERRUN:
+            self._requests.wasted("overrun", part.rows)
+
+    def _waste_money(self, nusd: int) -> None:
         if self._money is not None:
-            self._money.shared("waste", nusd, now_ns)
+            self._money.book(SHARED_TENANT, "waste", nusd)
 
     def _take_part(
         self,
@@ -128,18 +140,26 @@ class Books:
         entries: Sequence[Entry],
         wasted: Collection[int],
     ) -> None:
-        batch = len(entries)
+        batch, start_ns, end_ns = len(entries), report.start_ns, report.end_ns
         for index, (piece, entry) in enumerate(zip(report.slices, entries, strict=True)):
-            rent = entry.rent(piece.blocks, report.start_ns, report.end_ns)
+            rent = entry.rent(piece.blocks, start_ns, end_ns)
             self._memory.rent(entry.tenant, rent)
             if index not in wasted:
                 entry.took_part(piece, batch, account.wall_ns, account.regime)
 
-    def _token(self, entry: Entry, mixed: bool, now_ns: int) -> None:
-        if entry.overran:
-            return
-        if self._money is not None:
-            first = entry.first_token_ns is None
-            self._money.tokens(entry.prompt_tokens if first else 0, 1, now_ns)
-        self._requests.token(entry, now_ns, mixed)
-        entry.got_token(now_ns)
+    def _take_tokens(self, report: StepReport, mixed: bool, now_ns: int) -> tuple[int, int]:
+        """Give each entry its token.
+
+        Returns: prompt tokens and generated ones that became part of answers.
+        """
+        prompt = generated = 0
+        for id, _ in report.tokens:
+            entry = self._ledger[id]
+            if entry.overran:
+                continue
+            generated += 1
+            if entry.first_token_ns is None:
+                prompt += entry.prompt_tokens
+            self._requests.token(entry, now_ns, mixed)
+            entry.got_token(now_ns)
+        return prompt, generated

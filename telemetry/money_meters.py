@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
-from telemetry.labels import PREFILL, SHARED_TENANT
+from telemetry.labels import SHARED_TENANT
 from telemetry.registry import Instruments, Tally
 from telemetry.window import Window
 
 NUSD: Final = 1e-9
 
 _PRICE_WINDOW_S: Final = 60
+
+
+class Spent(NamedTuple):
+    """What a step came to, and the tokens that it made part of an answer."""
+
+    prefill_nusd: int = 0
+    decode_nusd: int = 0
+    total_nusd: int = 0
+    prompt_tokens: int = 0
+    generated_tokens: int = 0
 
 
 class MoneyMeters:
@@ -28,23 +38,19 @@ class MoneyMeters:
             for direction in ("input", "output")
             for basis in ("usage", "allocation")
         }
-        self._window = Window(_PRICE_WINDOW_S, 5)  # prefill, decode, all nusd; prompt, generated
-
-    def used(self, tenant: str, kind: str, nusd: int, now_ns: int) -> None:
-        """Book a request's share of a prefill or decode slice."""
-        self._book(tenant, kind, nusd)
-        prefill = kind == PREFILL
-        self._window.add(now_ns, (nusd * prefill, nusd * (not prefill), nusd, 0, 0))
+        self._window = Window(_PRICE_WINDOW_S, len(Spent._fields))
 
     def shared(self, component: str, nusd: int, now_ns: int) -> None:
         """Book idle or waste, which no tenant pays for."""
-        self._book(SHARED_TENANT, component, nusd)
-        self._window.add(now_ns, (0, 0, nusd, 0, 0))
+        self.book(SHARED_TENANT, component, nusd)
+        self.spent(Spent(total_nusd=nusd), now_ns)
 
-    def tokens(self, prompt: int, generated: int, now_ns: int) -> None:
-        self._window.add(now_ns, (0, 0, 0, prompt, generated))
+    def spent(self, spent: Spent, now_ns: int) -> None:
+        """Take what a step came to into the last minute's price."""
+        self._window.add(now_ns, spent)
 
-    def _book(self, tenant: str, component: str, nusd: int) -> None:
+    def book(self, tenant: str, component: str, nusd: int) -> None:
+        """Put money on a tenant's account."""
         key = (tenant, component)
         if key not in self._cost:
             self._cost[key] = self._make.tally(

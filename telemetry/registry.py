@@ -1,46 +1,78 @@
-"""Makes Prometheus metrics of the table, and hands out children that are bound once.
+"""Holds every series of the table, and shows them to Prometheus at a scrape.
 
-The registry is a parameter: nothing here is global but the switch that leaves `_created` out.
+A series is a plain number behind a bound object: a step adds whole numbers, without a lock and
+without rounding; `prometheus_client` writes the text, and nothing else. The registry is a
+parameter: nothing here is global.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from types import MappingProxyType
+from typing import Any, Final
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    disable_created_metrics,
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
 )
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+from prometheus_client.utils import floatToGoString
 
 from telemetry.catalog import METRICS, MODEL, PREFIX, Kind, Metric, Needs
 
 
 class Tally:
-    """A counter's exact whole number; Prometheus sees it when a scrape flushes it.
+    """A counter's exact whole number; `scale` turns it into base units at a scrape."""
 
-    Adding is one integer addition: no lock, no rounding. `scale` turns it into base units.
-    """
+    __slots__ = ("_scale", "total")
 
-    __slots__ = ("_child", "_pending", "_scale")
-
-    def __init__(self, child: Counter, scale: float) -> None:
-        self._child, self._scale, self._pending = child, scale, 0
+    def __init__(self, scale: float) -> None:
+        self._scale, self.total = scale, 0
 
     def add(self, amount: int) -> None:
-        self._pending += amount
+        self.total += amount
 
-    def flush(self) -> None:
-        if self._pending:
-            self._child.inc(self._pending * self._scale)
-            self._pending = 0
+    @property
+    def value(self) -> float:
+        return self.total * self._scale
 
 
-class Instruments:
+class Gauge:
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0.0
+
+    def set(self, value: float) -> None:
+        self.value = value
+
+
+class Histogram:
+    """Counts observations by the first bound that they do not exceed."""
+
+    __slots__ = ("_bounds", "_counts", "_sum")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._sum += value
+
+    def show(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
+        """Write what was observed, each bucket with all below it."""
+        names = (*map(floatToGoString, self._bounds), "+Inf")
+        counts = accumulate(self._counts)
+        family.add_metric(labels, list(zip(names, counts, strict=True)), self._sum)
+
+
+class Instruments(Collector):
     """All metrics of one model in one registry.
 
     Invariant: a child's label values are in the table's sets; anything else is our bug.
@@ -53,21 +85,18 @@ class Instruments:
         have: frozenset[Needs],
         buckets: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
     ) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        self._model = model
+        self._model, self._buckets = model, buckets
         self._rows = {row.name: row for row in METRICS if row.needs in have | {Needs.NOTHING}}
-        self._metrics = {
-            name: _make(row, registry, buckets.get(name, row.buckets))
-            for name, row in self._rows.items()
+        self._series: dict[str, dict[tuple[str, ...], Tally | Gauge | Histogram]] = {
+            name: {} for name in self._rows
         }
-        self._tallies: list[Tally] = []
+        registry.register(self)
 
     def tally(self, name: str, scale: float = 1.0, **values: str) -> Tally:
         """Bind a counter that is added to in whole units of `scale`."""
-        child = self._child(name, values)
-        assert isinstance(child, Counter), name
-        self._tallies.append(tally := Tally(child, scale))
-        return tally
+        child = self._child(name, values, Tally(scale))
+        assert isinstance(child, Tally), name
+        return child
 
     def tallies(self, name: str, label: str, scale: float = 1.0) -> dict[str, Tally]:
         """Bind a counter's children for every value of its one label."""
@@ -75,18 +104,14 @@ class Instruments:
             value: self.tally(name, scale, **{label: value}) for value in self.values(name, label)
         }
 
-    def flush(self) -> None:
-        """Show Prometheus what was tallied so far."""
-        for tally in self._tallies:
-            tally.flush()
-
     def gauge(self, name: str, **values: str) -> Gauge:
-        child = self._child(name, values)
+        child = self._child(name, values, Gauge())
         assert isinstance(child, Gauge), name
         return child
 
     def histogram(self, name: str, **values: str) -> Histogram:
-        child = self._child(name, values)
+        bounds = self._buckets.get(name, self._rows[name].buckets)
+        child = self._child(name, values, Histogram(bounds))
         assert isinstance(child, Histogram), name
         return child
 
@@ -96,36 +121,49 @@ class Instruments:
     def histograms(self, name: str, label: str) -> dict[str, Histogram]:
         return {value: self.histogram(name, **{label: value}) for value in self.values(name, label)}
 
+    def collect(self) -> Iterator[Family]:
+        """Give every metric as it is now."""
+        return map(self._family, self._rows.values())
+
     def samples(self, name: str) -> list[Sample]:
         """Read a metric as a scrape would see it."""
-        return [sample for family in self._metrics[name].collect() for sample in family.samples]
+        samples: list[Sample] = self._family(self._rows[name]).samples
+        return samples
 
     def clear(self, name: str) -> None:
         """Drop all children: their labels described an engine that is gone."""
-        self._metrics[name].clear()
+        self._series[name].clear()
 
     def values(self, name: str, label: str) -> tuple[str, ...]:
         """Give the closed set of a label."""
         return next(known.values for known in self._rows[name].labels if known.name == label)
 
-    def _child(self, name: str, values: Mapping[str, str]) -> Counter | Gauge | Histogram:
-        for label in self._rows[name].labels:
+    def _child(
+        self, name: str, values: Mapping[str, str], fresh: Tally | Gauge | Histogram
+    ) -> Tally | Gauge | Histogram:
+        """Find the series of these label values, or begin it."""
+        labels = self._rows[name].labels
+        assert values.keys() == {label.name for label in labels}, f"{name}: {values}"
+        for label in labels:
             value = values[label.name]
             assert not label.values or value in label.values, f"{name}: {label.name}={value}"
-        child: Counter | Gauge | Histogram = self._metrics[name].labels(
-            **{MODEL: self._model}, **values
-        )
-        return child
+        key = tuple(values[label.name] for label in labels)
+        return self._series[name].setdefault(key, fresh)
+
+    def _family(self, row: Metric) -> Family:
+        name, names = PREFIX + row.name, (MODEL, *(label.name for label in row.labels))
+        family: Any = _FAMILIES[row.kind](name, row.help, labels=names)
+        for values, child in self._series[row.name].items():
+            if isinstance(child, Histogram):
+                child.show(family, (self._model, *values))
+            else:
+                family.add_metric((self._model, *values), child.value)
+        shown: Family = family
+        return shown
 
 
-def _make(
-    row: Metric, registry: CollectorRegistry, buckets: tuple[float, ...]
-) -> Counter | Gauge | Histogram:
-    name, names = PREFIX + row.name, (MODEL, *(label.name for label in row.labels))
-    match row.kind:
-        case Kind.COUNTER:
-            return Counter(name, row.help, names, registry=registry)
-        case Kind.GAUGE:
-            return Gauge(name, row.help, names, registry=registry)
-        case Kind.HISTOGRAM:
-            return Histogram(name, row.help, names, registry=registry, buckets=buckets)
+_FAMILIES: Final[Mapping[Kind, Any]] = {
+    Kind.COUNTER: CounterMetricFamily,
+    Kind.GAUGE: GaugeMetricFamily,
+    Kind.HISTOGRAM: HistogramMetricFamily,
+}

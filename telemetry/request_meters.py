@@ -46,14 +46,17 @@ class RequestMeters:
     def preempted(self, count: int) -> None:
         self._preemptions.add(count)
 
+    def tokens(self, prompt: int, generated: int) -> None:
+        """Count what became part of answers; a prompt does with its first token."""
+        self._tokens["prompt"].add(prompt)
+        self._tokens["generated"].add(generated)
+
     def wasted(self, kind: str, tokens: int) -> None:
         self._tokens[kind].add(tokens)
 
     def token(self, entry: Entry, now_ns: int, mixed: bool) -> None:
-        """Count a token of an answer, before the entry does."""
-        self._tokens["generated"].add(1)
+        """Time a token of an answer, before the entry does."""
         if entry.first_token_ns is None:
-            self._tokens["prompt"].add(entry.prompt_tokens)
             self._ttft.observe((now_ns - entry.received_ns) / 1e9)
             return
         context = "resumed" if entry.resumed else "mixed" if mixed else "decode_only"

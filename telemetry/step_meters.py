@@ -8,8 +8,9 @@ from core.machine import MemoryLevel, Peaks
 from core.wire import StepReport
 from costmodel.account import LostCause, StepAccount
 from costmodel.floor import Regime
+from costmodel.work import Work
 from telemetry.engine_clock import Spans
-from telemetry.labels import KINDS, SEGMENTS
+from telemetry.labels import KINDS
 from telemetry.registry import Instruments, Tally
 from telemetry.window import Window
 
@@ -18,22 +19,41 @@ NS: Final = 1e-9
 _BUSY_WINDOW_S: Final = 10
 
 
+class _KindMeters:
+    """What is told apart by kind of step."""
+
+    def __init__(self, make: Instruments, kind: str) -> None:
+        self._duration = make.histogram("step_duration_seconds", kind=kind)
+        self._floor = make.histogram("step_floor_seconds", kind=kind)
+        self._efficiency = make.histogram("step_efficiency_ratio", kind=kind)
+        self._requests = make.histogram("step_batch_requests", kind=kind)
+        self._tokens = make.histogram("step_batch_tokens", kind=kind)
+        self._intensity = make.histogram("arithmetic_intensity_flops_per_byte", kind=kind)
+        self._useful = {
+            regime: make.tally("floor_seconds_total", NS, kind=kind, regime=str(regime))
+            for regime in Regime
+        }
+
+    def step(self, report: StepReport, account: StepAccount) -> None:
+        wall_s, work, floor = account.wall_ns * NS, account.work, account.floor
+        self._duration.observe(wall_s)
+        self._requests.observe(len(report.slices))
+        self._tokens.observe(sum([piece.length for piece in report.slices]))
+        if bytes_total := work.bytes_total:
+            self._intensity.observe(work.flops / bytes_total)
+        if floor is not None and account.regime is not None:
+            self._floor.observe(floor.s)
+            if wall_s:
+                self._efficiency.observe(floor.s / wall_s)
+            self._useful[account.regime].add(account.useful_floor_ns)
+
+
 class StepMeters:
     """Every child is bound here, once; a step only adds."""
 
     def __init__(self, make: Instruments) -> None:
         self._make = make
-        self._duration = make.histograms("step_duration_seconds", "kind")
-        self._floor = make.histograms("step_floor_seconds", "kind")
-        self._efficiency = make.histograms("step_efficiency_ratio", "kind")
-        self._requests = make.histograms("step_batch_requests", "kind")
-        self._tokens = make.histograms("step_batch_tokens", "kind")
-        self._intensity = make.histograms("arithmetic_intensity_flops_per_byte", "kind")
-        self._useful = {
-            (kind, regime): make.tally("floor_seconds_total", NS, kind=kind, regime=str(regime))
-            for kind in KINDS
-            for regime in Regime
-        }
+        self._kinds = {kind: _KindMeters(make, kind) for kind in KINDS}
         self._lost: dict[LostCause, Tally] = {
             cause: make.tally("lost_seconds_total", NS, cause=str(cause))
             for cause in LostCause
@@ -42,12 +62,15 @@ class StepMeters:
         self._wall = make.tally("engine_wall_seconds_total", NS)
         self._segments = make.tallies("step_segment_seconds_total", "segment", NS)
         self._violations = make.tally("floor_violations_total")
-        self._read = {
-            component: make.tally("bytes_moved_total", op="read", component=component)
-            for component in make.values("bytes_moved_total", "component")
-        }
+        self._read = tuple(
+            make.tally("bytes_moved_total", op="read", component=component)
+            for component in ("weights", "lm_head", "embedding", "kv")
+        )
         self._written = make.tally("bytes_moved_total", op="write", component="kv")
-        self._flops = make.tallies("flops_total", "component")
+        self._flops = tuple(
+            make.tally("flops_total", component=component)
+            for component in ("linear", "attention", "lm_head")
+        )
         self._mbu = make.gauge("bandwidth_utilization_ratio")
         self._mfu = make.gauge("flops_utilization_ratio")
         self._busy = Window(_BUSY_WINDOW_S, 3)  # step, bytes / peak, FLOPs / peak; in s
@@ -69,35 +92,27 @@ class StepMeters:
             ).set(peaks.flops.per_s)
 
     def step(self, report: StepReport, account: StepAccount, kind: str) -> None:
-        wall_s, work, floor = account.wall_ns * NS, account.work, account.floor
-        self._duration[kind].observe(wall_s)
-        self._requests[kind].observe(len(report.slices))
-        self._tokens[kind].observe(sum(piece.length for piece in report.slices))
-        if work.bytes_total:
-            self._intensity[kind].observe(work.flops / work.bytes_total)
-        if floor is not None and account.regime is not None:
-            self._floor[kind].observe(floor.s)
-            if wall_s:
-                self._efficiency[kind].observe(floor.s / wall_s)
-            self._useful[kind, account.regime].add(account.useful_floor_ns)
-            self._busy.add(report.end_ns, (wall_s, floor.memory_s, floor.compute_s))
+        self._kinds[kind].step(report, account)
+        floor = account.floor
+        if floor is not None:
+            busy = (account.wall_ns * NS, floor.memory_s, floor.compute_s)
+            self._busy.add(report.end_ns, busy)
         for cause, ns in account.lost_ns.items():
             self.lost(cause, ns)
-        for segment in SEGMENTS:
-            self._segments[segment].add(getattr(report.segments, segment))
+        segments = report.segments
+        for name, tally in self._segments.items():
+            tally.add(getattr(segments, name))
         self._violations.add(account.violation)
-        self._moved(account)
+        self._moved(account.work)
 
-    def _moved(self, account: StepAccount) -> None:
-        work, read, flops = account.work, self._read, self._flops
-        read["weights"].add(work.weights_bytes)
-        read["lm_head"].add(work.lm_head_bytes)
-        read["embedding"].add(work.embedding_bytes)
-        read["kv"].add(work.kv_read_bytes)
+    def _moved(self, work: Work) -> None:
+        read = work.weights_bytes, work.lm_head_bytes, work.embedding_bytes, work.kv_read_bytes
+        for tally, count in zip(self._read, read, strict=True):
+            tally.add(count)
         self._written.add(work.kv_write_bytes)
-        flops["linear"].add(work.linear_flops)
-        flops["attention"].add(work.attention_flops)
-        flops["lm_head"].add(work.lm_head_flops)
+        flops = work.linear_flops, work.attention_flops, work.lm_head_flops
+        for tally, count in zip(self._flops, flops, strict=True):
+            tally.add(count)
 
     def lost(self, cause: LostCause, ns: int) -> None:
         if cause not in self._lost:

@@ -1,0 +1,158 @@
+"""What telemetry costs: one engine, watched and unwatched by turns, in one run.
+
+`python -m bench.telemetry [--model smollm2-135m] [--rounds 20] [--tokens 48] [--json FILE]` starts
+the real engine process and decodes the same batches over and over. In every second round this
+process keeps the books of each step, as a server does after the tokens went out; in the others it
+only reads the messages. Printed are the CPU time of the books beside the step (the goal is 1 %),
+and the step's median in both kinds of rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import socket
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+from core.request import RequestId, SamplingParams
+from core.settings import EngineSettings, ModelSettings, TelemetrySettings
+from core.wire import Fault, Idle, Ready, StepReport, Submit
+from server.engine_client import EngineClient
+from server.supervisor import launch_process
+from telemetry.telemetry import Telemetry
+
+GOAL_PERCENT = 1.0
+BATCHES = (1, 32)
+PROMPT_TOKENS = 32
+
+
+class Switch:
+    """An observer that lets telemetry see a round, or nothing."""
+
+    def __init__(self, telemetry: Telemetry) -> None:
+        self._telemetry = telemetry
+        self.watching = False
+        self.steps_ns: list[int] = []  # of decode steps in which all rows ran
+        self.books_ns: list[int] = []  # CPU time of the same steps' books
+        self.batch = 0
+
+    def on_report(self, report: StepReport) -> None:
+        begin_ns = time.thread_time_ns()
+        if self.watching:
+            self._telemetry.on_report(report)
+        if len(report.slices) == self.batch and all(s.length == 1 for s in report.slices):
+            self.books_ns.append(time.thread_time_ns() - begin_ns)
+            self.steps_ns.append(report.end_ns - report.start_ns)
+
+    def on_idle(self, idle: Idle) -> None:
+        self._telemetry.on_idle(idle)
+
+    def on_fault(self, fault: Fault) -> None:
+        raise RuntimeError(f"{fault.kind}: {fault.message}")
+
+
+async def run_round(
+    client: EngineClient, telemetry: Telemetry, switch: Switch, number: int, tokens: int
+) -> None:
+    """Decode one batch to its end."""
+    all_ended, live = asyncio.Event(), switch.batch
+    ids = [RequestId(f"{switch.batch}/{number}/{row}") for row in range(live)]
+
+    def wake() -> None:
+        if all(stream.ended for stream in streams):
+            all_ended.set()
+
+    streams: list[Any] = []
+    for row, id in enumerate(ids):
+        prompt = tuple(100 + (row * PROMPT_TOKENS + k) % 900 for k in range(PROMPT_TOKENS))
+        greedy = SamplingParams(temperature=0)
+        if switch.watching:
+            telemetry.on_received(id, len(prompt))
+        submit = Submit(id, prompt, tokens, greedy, ())
+        streams.append(client.submit(submit, lambda *_: None, wake))
+    await all_ended.wait()
+    await asyncio.sleep(0)  # the observer sees the last step after its streams did
+    if switch.watching:
+        telemetry.forget(ids)
+
+
+async def measure(options: argparse.Namespace) -> dict[str, Any]:
+    ours, theirs = socket.socketpair()
+    process = await launch_process(theirs)
+    theirs.close()
+    client = await EngineClient.connect(ours)
+    ready = await client.start(EngineSettings(model=ModelSettings(model=options.model)))
+    telemetry = Telemetry(ready.model.name, TelemetrySettings(price_per_hour=0.1))
+    telemetry.on_ready(ready)
+    switch = Switch(telemetry)
+    reading = asyncio.create_task(client.run(switch))
+    try:
+        figures = [await compare(client, telemetry, switch, batch, options) for batch in BATCHES]
+    finally:
+        client.close()
+        await reading
+        await process.wait()
+    return {"machine": machine(ready), "load": os.getloadavg(), "figures": figures}
+
+
+async def compare(
+    client: EngineClient,
+    telemetry: Telemetry,
+    switch: Switch,
+    batch: int,
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    """Alternate watched and unwatched rounds of one batch size; the first of each warms up."""
+    switch.batch = batch
+    steps_ns: dict[bool, list[int]] = {True: [], False: []}
+    books_ns: list[float] = []  # mean of a step, by round: steps are booked in bursts
+    for number in range(2 * options.rounds + 2):
+        switch.watching = number % 2 == 0
+        switch.steps_ns, switch.books_ns = [], []
+        await run_round(client, telemetry, switch, number, options.tokens)
+        if number >= 2:
+            steps_ns[switch.watching] += switch.steps_ns
+            if switch.watching:
+                books_ns.append(statistics.mean(switch.books_ns))
+    watched_ms, unwatched_ms = (statistics.median(steps_ns[on]) / 1e6 for on in (True, False))
+    books_us = statistics.median(books_ns) / 1e3
+    return {
+        "batch": batch,
+        "steps": len(steps_ns[True]),
+        "books_us": books_us,
+        "step_unwatched_ms": unwatched_ms,
+        "step_watched_ms": watched_ms,
+        "books_percent_of_step": books_us / 10 / unwatched_ms,
+        "step_slower_percent": 100 * (watched_ms / unwatched_ms - 1),
+    }
+
+
+def machine(ready: Ready) -> str:
+    kernels = f"{ready.backend} {ready.isa}, {ready.threads} threads"
+    return f"{platform.machine()}, Python {platform.python_version()}, {kernels}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--rounds", type=int, default=20, help="of each kind")
+    parser.add_argument("--tokens", type=int, default=48, help="of each answer")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    result = asyncio.run(measure(options))
+    for figure in result["figures"]:
+        print(" ".join(f"{name}={value:.5g}" for name, value in figure.items()))
+    worst = max(figure["books_percent_of_step"] for figure in result["figures"])
+    print(f"{result['machine']}: worst {worst:.2f} % of the step (goal {GOAL_PERCENT} %)")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
