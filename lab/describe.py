@@ -18,7 +18,7 @@ def describe(model: str) -> Description:
         SettingsError: nothing there, or nothing that we read; one line.
     """
     if "/" in model and not Path(model).expanduser().exists():
-        raise SettingsError(f"{model}: no such directory or file; a plan reads local models only")
+        raise SettingsError(f"{model}: no such directory or file, and nothing is downloaded")
     command = [sys.executable, "-m", "engine", "--describe", model]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode != 0:

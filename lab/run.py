@@ -7,7 +7,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -52,7 +52,8 @@ def server_of(lab: Lab) -> Serve:
 def run_lab(lab: Lab, serve: Serve) -> int:
     """Predict, measure and report.
 
-    Returns: 0, or 130 after an interrupt; what was done by then is shown and written.
+    Returns: 0, 1 where an experiment could not be measured, or 130 after an interrupt; what was
+        done by then is shown and written.
     Raises:
         SettingsError: the model cannot be served, or the folder cannot be written.
     """
@@ -70,7 +71,7 @@ def run_lab(lab: Lab, serve: Serve) -> int:
     except KeyboardInterrupt:
         print(f"interrupted: {len(outcomes)} of {len(chosen)} experiments done", file=sys.stderr)
         return INTERRUPTED
-    return 0
+    return int(any(outcome.worst is None for outcome in outcomes))
 
 
 def learn(model: str, serve: Serve) -> Subject:
@@ -89,14 +90,21 @@ def learn(model: str, serve: Serve) -> Subject:
 
 
 def measured(chosen: Sequence[Experiment], serve: Serve) -> Iterator[Outcome]:
-    """Tell each prediction, then measure it, with a bar on standard error."""
+    """Tell each prediction, then measure it, with a bar on standard error.
+
+    An experiment whose server or load fails says so in its reading, and the next one goes on.
+    """
     for experiment in chosen:
         rows = experiment.predict()
         title = f"{experiment.number}. {experiment.title}"
         print(prediction_text(title, experiment.quantity, rows), flush=True)
-        with _bar(title, len(rows)) as tick:
-            rows = experiment.measure(Bench(serve, tick), rows)
-        yield experiment.outcome(rows)
+        try:
+            with _bar(title, len(rows)) as tick:
+                found = experiment.measure(Bench(serve, tick), rows)
+        except SettingsError as error:
+            yield replace(experiment.outcome(rows), reading=f"Not measured: {error}")
+        else:
+            yield experiment.outcome(found)
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typing import Any, Final
 from core.errors import SettingsError
 from costmodel.account import LostCause
 from lab.outcome import Account
+from loadgen import measure
 from loadgen.campaign import Run, run_plan
 from loadgen.join import Scrape, Window
 from loadgen.plan import make_plan
@@ -62,7 +63,7 @@ class Server:
         """Send a load with loadgen and read both sides of it.
 
         Raises:
-            SettingsError: requests failed, so that nothing was measured.
+            SettingsError: more than 5 % of its requests failed: what it shows is worth nothing.
             KeyboardInterrupt: the user has enough.
         """
         last = self._steps(1)
@@ -73,13 +74,20 @@ class Server:
         if run.interrupted:
             raise KeyboardInterrupt
         summary = report(run)
-        if summary["failed"]:
-            raise SettingsError(f"{summary['failed']} requests of a load failed: {summary['url']}")
+        if summary["failed"] > spec.max_error_rate * summary["counted"]:
+            raise SettingsError(f"a load failed: {_failures(run)}")
         steps = [step for step in self._steps(_RING_STEPS) if step["index"] >= first_index]
         return Load(run, summary, Window(before, self.scrape()), steps)
 
     def _steps(self, count: int) -> list[dict[str, Any]]:
         return list(json.loads(self.text(f"/debug/steps?n={count}"))["steps"])
+
+
+def _failures(run: Run) -> str:
+    """Name the outcomes of the requests that failed, and what the first one was told."""
+    failed = [record for record in run.records if record.failed]
+    named = ", ".join(f"{n} {outcome}" for outcome, n in measure.outcomes(failed).items())
+    return " ".join(f"{named}: {failed[0].detail}".split())[:300]
 
 
 @contextmanager

@@ -77,6 +77,21 @@ def test_an_interrupt_keeps_what_is_done(
     assert "interrupted: 1 of 3 experiments done" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("known")
+def test_an_experiment_that_fails_says_why_and_the_next_one_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(self: Context, bench: object, rows: Sequence[Row]) -> list[Row]:
+        raise SettingsError("a server did not start: no memory")
+
+    monkeypatch.setattr(Context, "measure", failing)
+    assert run_lab(lab(5, 7, out=tmp_path), ScriptedServers().serve) == 1  # type: ignore[arg-type]
+    first, second = json.loads((tmp_path / "lab.json").read_text())["outcomes"]
+    assert first["reading"] == "Not measured: a server did not start: no memory"
+    assert [row["measured"] for row in first["rows"]] == [None] * 4
+    assert second["rows"][0]["measured"]
+
+
 def command(*words: str) -> int:
     parser = argparse.ArgumentParser()
     add_commands(parser.add_subparsers())
