@@ -21,12 +21,13 @@ import msgspec
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from core.errors import ModelError, TemplateFailed
+from core.errors import ModelError, Overloaded, TemplateFailed
 
 MAX_RENDERED_CHARACTERS: Final = 32 * 1024 * 1024  # above any body that the HTTP side lets in
 CHILD_MEMORY_BYTES: Final = 512 * 2**20  # address space; an interpreter with Jinja takes a tenth
 CHILD_START_S: Final = 10.0  # for a loaded machine to start an interpreter
 MAX_CHILDREN: Final = 2
+MAX_WAITING: Final = 32  # requests that wait for a child; more are told to come back
 
 _FAILURES: Final = (  # what a template's code can raise
     *(jinja2.TemplateError, ArithmeticError, AttributeError, LookupError),
@@ -109,6 +110,7 @@ class TemplateChildren:
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s, self._slots = timeout_s, asyncio.Semaphore(MAX_CHILDREN)
+        self._waiting = 0
 
     async def render(
         self, source: str, tokens: Mapping[str, str], variables: Mapping[str, Any]
@@ -117,10 +119,17 @@ class TemplateChildren:
 
         Raises:
             TemplateFailed: it is no template, or it failed or ran away.
+            Overloaded: too many wait already.
         """
+        if self._waiting >= MAX_WAITING:
+            raise Overloaded("too many chat templates wait to be rendered", CHILD_START_S)
         task = _Task(source, dict(tokens), dict(variables), self._timeout_s)
-        async with self._slots:
-            answer = await self._run(msgspec.json.encode(task))
+        self._waiting += 1
+        try:
+            async with self._slots:
+                answer = await self._run(msgspec.json.encode(task))
+        finally:
+            self._waiting -= 1
         text, complaint = msgspec.json.decode(answer, type=tuple[str, str])
         if complaint:
             raise TemplateFailed(complaint, "chat_template")

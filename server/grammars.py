@@ -1,13 +1,15 @@
 """Structured output: from the request's fields to a grammar that the engine can follow.
 
-`check` asks the engine's own grammar library, which needs no torch.
+The engine's own grammar library, which needs no torch, says whether one can be followed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from core.errors import InvalidValue, MissingParameter, UnsupportedParameter
@@ -18,6 +20,8 @@ from server.kinds import Anything, Boolean, Kind, ListOf, OneOf, Schema, Text
 
 MAX_CHARACTERS: Final = 64 * 1024  # of a grammar's text
 MAX_CHOICES: Final = 1024
+CHECKING_THREADS: Final = 2  # of their own: slow grammars hold up grammars only
+KEPT: Final = 256  # grammars known to be good
 
 _JSON_SCHEMA: Final = table_of(
     [
@@ -130,13 +134,21 @@ def refuse_conflicts(values: Mapping[str, Any], param: str) -> None:
             raise UnsupportedParameter(f"{name} cannot be combined with {param}", name)
 
 
-async def check(grammar: Grammar, param: str) -> None:
-    """Ask the engine's library, in a thread, whether it can follow the grammar.
+class GrammarChecker:
+    """Asks the engine's library whether it can follow a grammar, off the event loop."""
 
-    Raises:
-        InvalidValue: it cannot; names the keyword or the place in the library's words.
-    """
-    try:
-        await asyncio.to_thread(check_grammar, grammar)
-    except InvalidValue as error:
-        raise InvalidValue(f"{param} cannot be followed: {error.message}", param) from None
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(CHECKING_THREADS, thread_name_prefix="grammar")
+        self._check = functools.lru_cache(KEPT)(check_grammar)  # of what passed, the latest
+
+    async def check(self, grammar: Grammar, param: str) -> None:
+        """Check the grammar that the field `param` brought.
+
+        Raises:
+            InvalidValue: it cannot be followed; names the keyword or place in the library's words.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._threads, self._check, grammar)
+        except InvalidValue as error:
+            raise InvalidValue(f"{param} cannot be followed: {error.message}", param) from None

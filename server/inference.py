@@ -15,7 +15,7 @@ from server.body_reader import BodyReader
 from server.choice import Choice
 from server.edge import error_response, json_response
 from server.generation import Generation
-from server.grammars import check as check_grammar
+from server.grammars import GrammarChecker
 from server.logprobs import LogprobWriter
 from server.price import check_price
 from server.prompts import Prompted, PromptEncoder, check_token_fields
@@ -32,6 +32,7 @@ class Inference:
     ) -> None:
         self._service, self._bodies = service, bodies
         self._validator, self._encoder = validator, encoder
+        self._grammars = GrammarChecker()
 
     async def completions(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
@@ -53,7 +54,7 @@ class Inference:
         served = self._service.check_model(call.model)
         check_token_fields(call, len(served.tokenizer.token_bytes))
         if call.grammar is not None:
-            await check_grammar(call.grammar, call.grammar_param)
+            await self._grammars.check(call.grammar, call.grammar_param)
         return served
 
     async def _respond(

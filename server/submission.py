@@ -8,7 +8,8 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from core.request import RequestId
+from core.errors import InvalidValue
+from core.request import RequestId, SamplingParams
 from core.wire import Submit
 from server.bodies import ChatShape, CompletionShape, Shape
 from server.choice import ChoicePlan
@@ -26,6 +27,16 @@ def child_seed(seed: int, index: int) -> int:
         return seed
     digest = hashlib.blake2b(struct.pack(">qq", seed, index), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)
+
+
+def _check_any_left(sampling: SamplingParams, stops: frozenset[int]) -> None:
+    """Refuse an allow-list of which nothing is left at the first token."""
+    banned = {word[0] for word in sampling.bad_words if len(word) == 1}
+    if sampling.min_tokens > 0:
+        banned |= stops
+    if sampling.allowed_token_ids and banned.issuperset(sampling.allowed_token_ids):
+        message = "allowed_token_ids leaves no token: bad_words and min_tokens rule out the rest"
+        raise InvalidValue(message, "allowed_token_ids")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +63,15 @@ class Submission:
         return ChatShape(writer) if isinstance(call, ChatCall) else CompletionShape(writer)
 
     def submits(self, answer_id: str) -> Iterator[Submit]:
-        """Build what goes to the engine; a lone generation has the answer's own id."""
+        """Build what goes to the engine; a lone generation has the answer's own id.
+
+        Raises:
+            InvalidValue: the fields together allow no token.
+        """
         call = self.call
         sampling = replace(call.sampling, bad_words=bad_word_ids(call.bad_words, self.tokenizer))
         stops = call.stop_token_ids.union(() if call.ignore_eos else self.eos_token_ids)
+        _check_any_left(sampling, stops)
         for at, prompt in enumerate(self.prompts):
             seed = self.draw_seed() if call.seed is None else call.seed
             for child in range(call.n):
@@ -78,7 +94,7 @@ class Submission:
         stops, least = call.stop, call.sampling.min_tokens
         parser = None
         if isinstance(call, ChatCall) and call.conversation.use is not None:
-            parser = ToolCallParser(f"call_{answer_id}-{index}-")
+            parser = ToolCallParser(f"call_{answer_id[-24:]}-{index}-")
         return ChoicePlan(
             detokenizer=Detokenizer(self._table, stops, call.keep_stop, least),
             echo=echo,

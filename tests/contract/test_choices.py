@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 
+from core.request import SamplingParams
+from core.wire import Submit
 from server.submission import child_seed
+from tests.contract.conftest import Server
 from tests.contract.speaker import logprob_of
 from tests.contract.test_answers import chat_messages, completion, stream
-from tests.fakes_engine import EOS
+from tests.fakes_engine import EOS, IM_END
 
 
 def texts(body: Any) -> list[str]:
@@ -220,3 +224,42 @@ def test_a_chat_without_top_logprobs_tells_none(http: httpx.Client) -> None:
     fields = {"messages": chat_messages("say:a"), "logprobs": True}
     choice = http.post("/v1/chat/completions", json=fields).json()["choices"][0]
     assert [one["top_logprobs"] for one in choice["logprobs"]["content"]] == [[], []]
+
+
+# ── what the engine is told ───────────────────────────────────────────────────────────────────
+
+
+def test_what_shapes_sampling_reaches_the_engine(start: Callable[..., Server]) -> None:
+    server = start()
+    fields: dict[str, Any] = {
+        "temperature": 0.5, "top_p": 0.9, "top_k": 7, "min_p": 0.1, "frequency_penalty": 1,
+        "presence_penalty": -1, "repetition_penalty": 1.5, "logit_bias": {"7": -3},
+        "min_tokens": 2, "allowed_token_ids": [1, 2], "seed": 9,
+    }  # fmt: skip
+    others = {"bad_words": ["ab"], "stop_token_ids": [5], "priority": -4, "cache_salt": "salt"}
+    completion(server.client, max_tokens=3, logprobs=2, prompt_logprobs=4, **fields, **others)
+    (submit,) = [m for m in server.launcher.engine.received if isinstance(m, Submit)]
+    assert submit.sampling == SamplingParams(
+        **{**fields, "logit_bias": ((7, -3.0),), "allowed_token_ids": (1, 2)},
+        bad_words=(tuple(b"ab"), tuple(b" ab")),
+        logprobs=2,
+        prompt_logprobs=4,
+    )
+    assert submit.stop_token_ids == (5, EOS, IM_END)
+    assert (submit.priority, submit.cache_salt, submit.grammar) == (-4, "salt", None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"allowed_token_ids": [EOS, IM_END], "min_tokens": 1},
+        {"allowed_token_ids": [97, 32], "bad_words": ["a", " "]},
+        {"allowed_token_ids": [97, 5], "bad_words": ["a"], "stop_token_ids": [5], "min_tokens": 1},
+    ],
+)
+def test_an_allow_list_of_which_nothing_is_left_is_refused(
+    http: httpx.Client, fields: dict[str, Any]
+) -> None:
+    response = http.post("/v1/completions", json={"prompt": "a", **fields})
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "allowed_token_ids"

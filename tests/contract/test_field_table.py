@@ -136,6 +136,44 @@ def cases() -> Iterator[Case]:
 CASES = list(cases())
 
 
+def within_range(kind: Any) -> Iterator[Any]:
+    """Give the values at the limits that the kind states, and whole numbers as fractions."""
+    match kind:
+        case Integer(low, high):
+            yield from (value for value in (low, high) if value is not None)
+            yield float(low or 1)
+        case Number(low, high, above_low):
+            yield from (low + 1e-9 if above_low else low, high)
+        case Text(least, most, None):
+            yield from ("ü" * least, "x" * (most or 1000))
+        case OneOf(values):
+            yield from values
+        case Biases(most, limit):
+            yield from ({"0": limit}, {str(at): -limit for at in range(most)}, {})
+
+
+NEEDS = {"top_logprobs": {"logprobs": True}, "prompt_logprobs": {"stream": False}}
+GOOD = [
+    (table, field.name, value)
+    for table, fields in TABLES.items()
+    for field in fields.values()
+    if field.support is Support.BUILT and field.name != "best_of"
+    for value in (*within_range(field.kind), *([] if field.required else [None]))
+]
+
+
+@pytest.mark.parametrize(("table", "name", "value"), GOOD, ids=lambda v: f"{v!r:.24}")
+def test_null_and_the_limits_themselves_are_taken(table: str, name: str, value: Any) -> None:
+    path, good = ROUTES[table]
+    if name == "min_tokens":
+        good = {**good, "max_tokens": 2**40}
+    body = json.dumps({**good, **NEEDS.get(name, {}), name: value}).encode()
+    validator = Validator(HttpSettings())
+    readers = {COMPLETIONS: validator.completion, CHAT: validator.chat}
+    reader: Any = readers.get(path, validator.detokenize)
+    (validator.tokenize if path == "/tokenize" else reader)(body)
+
+
 def body_of(table: str, name: str, value: bytes) -> bytes:
     """Put a field into a good request; the bytes of its value may be no JSON."""
     good = {key: item for key, item in ROUTES[table][1].items() if key != name}
