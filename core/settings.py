@@ -133,6 +133,12 @@ class HttpSettings:
     max_queue: int = setting(
         1024, "live requests beyond which new ones are refused with 429", "requests", "N"
     )
+    max_queue_tokens: int = setting(
+        2**20, "prompt tokens that may wait to be admitted", "tokens", "N"
+    )
+    queue_timeout: float = setting(
+        120.0, "time that a request may wait to be admitted", "seconds", "S"
+    )
     max_json_depth: int = setting(64, "deepest nesting of a body", "levels", "N")
     max_prompts: int = setting(128, "prompts in one request", "prompts", "N")
     max_n: int = setting(128, "choices per prompt", "choices", "N")

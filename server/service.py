@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.errors import EngineDead, ModelNotFound, Overloaded, ServiceError
+from core.errors import EngineDead, ModelNotFound, ServiceError
 from core.settings import Settings
 from core.wire import Ready
 from server.bodies import Head, Shape
@@ -57,7 +57,9 @@ class Service:
         on_ready: Callable[[Served], None] = lambda _: None,
     ) -> None:
         self.settings = settings
-        self.supervisor = Supervisor(settings.engine, self._engine_ready, launch)
+        self.supervisor = Supervisor(
+            settings.engine, self._engine_ready, launch, settings.http.queue_timeout
+        )
         self._served: Served | None = None
         self._on_ready = on_ready
         self._seeds = random.Random(settings.engine.model.seed)
@@ -105,7 +107,7 @@ class Service:
         submits = list(submission.submits(id))
         try:
             client = self.supervisor.client()
-            self._check_queue(submission.count)
+            client.backlog.make_way(self.settings.http, [len(s.prompt_ids) for s in submits])
         except ServiceError:
             served.telemetry.on_refused(submission.count)
             raise
@@ -130,12 +132,6 @@ class Service:
         if not self.settings.telemetry.response_cost:
             return None
         return self.served().telemetry.cost(generation.ids).as_dict()
-
-    def _check_queue(self, count: int) -> None:
-        limit = self.settings.http.max_queue
-        if self.supervisor.live + count > limit:
-            message = f"{self.supervisor.live} requests are live; the limit is {limit}"
-            raise Overloaded(message, RETRY_AFTER_S)
 
     def _engine_ready(self, ready: Ready) -> Telemetry:
         if self._served is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import socket
 import sys
 from collections.abc import Callable
@@ -78,8 +79,10 @@ class Supervisor:
         settings: EngineSettings,
         on_ready: Callable[[Ready], Books],
         launch: Launcher = launch_process,
+        queue_timeout_s: float = math.inf,
     ) -> None:
         self._settings, self._on_ready, self._launch = settings, on_ready, launch
+        self._queue_timeout_s = queue_timeout_s
         self._client: EngineClient | None = None
         self._was_ready = False
         self.draining = False
@@ -162,7 +165,7 @@ class Supervisor:
             raise
         finally:
             theirs.close()
-        client = await EngineClient.connect(ours)
+        client = await EngineClient.connect(ours, self._queue_timeout_s)
         try:
             lived_s = await self._serve(client)
         finally:

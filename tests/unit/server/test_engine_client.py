@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections.abc import Coroutine
 from pathlib import Path
@@ -10,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from core.errors import EngineDead, GenerationFailed, ModelError, ServiceError, SettingsError
+from core.errors import (
+    EngineDead,
+    GenerationFailed,
+    ModelError,
+    Overloaded,
+    ServiceError,
+    SettingsError,
+)
 from core.request import FinishReason, Request, RequestId, SamplingParams
 from core.settings import EngineSettings
 from core.wire import Abort, Fault, Finish, Idle, StepReport, Submit, ToEngine
@@ -50,16 +58,20 @@ class Session:
     """A client, its engine and its books, for the length of one test."""
 
     def __init__(
-        self, folder: Path, runner: ScriptedRunner | None = None, refuse: Fault | None = None
+        self,
+        folder: Path,
+        runner: ScriptedRunner | None = None,
+        refuse: Fault | None = None,
+        queue_timeout_s: float = math.inf,
     ) -> None:
-        self.folder, self.refuse = folder, refuse
+        self.folder, self.refuse, self.queue_timeout_s = folder, refuse, queue_timeout_s
         self.runner = runner or ScriptedRunner(rule=recite)
         self.ledger = Ledger()
 
     async def __aenter__(self) -> Session:
         ours, theirs = socket.socketpair()
         self.engine = ScriptedEngine(theirs, self.folder, self.runner, self.refuse)
-        self.client = await EngineClient.connect(ours)
+        self.client = await EngineClient.connect(ours, self.queue_timeout_s)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -173,6 +185,21 @@ def test_an_aborted_request_gives_its_blocks_back_and_is_heard_no_more(folder: P
             assert session.engine.pool.free_blocks == NUM_BLOCKS
             assert (len(heard.tokens), heard.stream.ended) == (1, False)
             assert Abort(RequestId("never")) not in session.engine.received
+
+    run(test())
+
+
+def test_who_is_not_admitted_in_time_is_refused_and_the_engine_is_told(folder: Path) -> None:
+    async def test() -> None:
+        async with Session(folder, queue_timeout_s=0.0) as session:
+            await session.start()
+            long = session.submit("long", 2, b"x" * 200)  # takes the whole of the first step
+            late = session.submit("late", 2)
+            error = await late.end()
+            assert isinstance(error, Overloaded)
+            assert error.retry_after_s is not None
+            await session.engine_has(Abort(RequestId("late")))
+            assert await long.end() is FinishReason.LENGTH
 
     run(test())
 

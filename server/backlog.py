@@ -1,0 +1,81 @@
+"""What waits for the engine, and who is refused because of it. It sends nothing."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from core.errors import Overloaded
+from core.request import RequestId
+from core.settings import HttpSettings
+from costmodel.service_rate import ServiceRate
+
+UNKNOWN_S: Final = 2.0  # when to come back, while no request has ended yet
+LONGEST_S: Final = 600.0  # clients give up on longer ones
+
+
+class Backlog:
+    """Requests that were sent to one engine; those that it has not admitted yet wait.
+
+    Cost: O(1) for each event.
+    """
+
+    def __init__(self) -> None:
+        self._prompts: dict[RequestId, int] = {}  # tokens, of all that live
+        self._since_s: dict[RequestId, float] = {}  # of those that wait, oldest first
+        self._waiting_tokens = 0
+        self._ended: list[int] = []  # prompts, since the last step
+        self._rate = ServiceRate()
+
+    def __len__(self) -> int:
+        return len(self._since_s)
+
+    def joined(self, id: RequestId, prompt_tokens: int, now_s: float) -> None:
+        self._prompts[id], self._since_s[id] = prompt_tokens, now_s
+        self._waiting_tokens += prompt_tokens
+
+    def admitted(self, id: RequestId) -> None:
+        if self._since_s.pop(id, None) is not None:
+            self._waiting_tokens -= self._prompts[id]
+
+    def left(self, id: RequestId) -> None:
+        """Count an end, of whatever kind; one that is not here is no news."""
+        if id in self._prompts:
+            self.admitted(id)
+            self._ended.append(self._prompts.pop(id))
+
+    def stepped(self, busy_s: float) -> None:
+        ended, self._ended = self._ended, []
+        self._rate.observe(busy_s, ended)
+
+    def overdue(self, now_s: float, limit_s: float) -> list[RequestId]:
+        """Give those who have waited longer than `limit_s`."""
+        overdue = []
+        for id, since_s in self._since_s.items():
+            if now_s - since_s <= limit_s:
+                break
+            overdue.append(id)
+        return overdue
+
+    def make_way(self, limits: HttpSettings, prompts: list[int]) -> None:
+        """Let requests with `prompts` (tokens of each) join, or say when there is room for them.
+
+        Raises:
+            Overloaded: too many are live, or too many tokens wait.
+        """
+        live, tokens = len(self._prompts), sum(prompts)
+        over = live + len(prompts) - limits.max_queue
+        if over > 0:
+            message = f"{live} requests are live; the limit is {limits.max_queue}"
+            raise Overloaded(message, self._retry_after_s(over, 0))
+        over = self._waiting_tokens + tokens - limits.max_queue_tokens
+        if over > 0 and self._waiting_tokens:
+            message = f"{self._waiting_tokens} prompt tokens wait; the limit is "
+            raise Overloaded(message + str(limits.max_queue_tokens), self._retry_after_s(0, over))
+
+    def clears_after_s(self) -> float:
+        """Predict when all who wait now will have ended."""
+        return self._retry_after_s(len(self), self._waiting_tokens)
+
+    def _retry_after_s(self, requests: int, prompt_tokens: int) -> float:
+        seconds = self._rate.seconds_for(requests, prompt_tokens)
+        return UNKNOWN_S if seconds is None else min(max(seconds, 1.0), LONGEST_S)
