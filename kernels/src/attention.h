@@ -9,7 +9,6 @@
 
 namespace floorline::FLOORLINE_ISA {
 
-constexpr int kMaxHeadDim = 256;
 constexpr float kNothing = -INFINITY;
 
 // Up to kQueries queries of one slice that read the same kv-head.

@@ -16,13 +16,6 @@ namespace {
 
 constexpr int kBlockSize = 16;
 
-Format format_named(const std::string& name) {
-  const char* names[] = {"fp32", "fp16", "int8", "int8_g32", "int4_g32"};
-  for (int i = 0; i < kFormats; ++i)
-    if (name == names[i]) return static_cast<Format>(i);
-  throw std::invalid_argument("no format " + name);
-}
-
 Model tinygpt() {
   Model m;
   m.vocab = 260;

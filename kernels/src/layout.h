@@ -24,6 +24,8 @@ constexpr int kGroup = 32;  // values that share a scale
 enum class Format { fp32, fp16, int8, int8_g32, int4_g32 };
 constexpr int kFormats = 5;
 
+constexpr const char* kFormatNames[kFormats] = {"fp32", "fp16", "int8", "int8_g32", "int4_g32"};
+
 constexpr bool is_integer(Format format) { return format >= Format::int8; }
 
 constexpr int round_up(int value, int multiple) {

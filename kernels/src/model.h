@@ -98,6 +98,7 @@ struct Tile {
   int slice, first_row, num_rows;
 };
 
+constexpr int kMaxHeadDim = 256;
 constexpr int kQueries = 8;      // queries (rows x heads of a group) that share a pass over KV
 constexpr int kPartition = 128;  // positions of a partial attention; merged in their order
 constexpr int kSplitItems = 4;   // fewer items than this a thread: partitions become items

@@ -48,13 +48,6 @@ T* data(const A& array, const char* name, std::initializer_list<int64_t> shape) 
   return pointer;
 }
 
-Format format_named(const std::string& name) {
-  const char* names[] = {"fp32", "fp16", "int8", "int8_g32", "int4_g32"};
-  for (int i = 0; i < kFormats; ++i)
-    if (name == names[i]) return static_cast<Format>(i);
-  throw Unsupported("unsupported: weight format " + name);
-}
-
 bool integer_activations_named(const std::string& name) {
   if (name != "int8" && name != "fp32") throw Unsupported("unsupported: activations " + name);
   return name == "int8";

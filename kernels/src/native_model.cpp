@@ -5,8 +5,6 @@ namespace floorline {
 
 namespace {
 
-constexpr int kMaxHeadDim = 256;
-
 const Isa* require_isa(const std::string& name) {
   const Isa* isa = find_isa(name.c_str());
   if (isa == nullptr) throw Unsupported("unsupported: no instruction set '" + name + "' here");
@@ -41,6 +39,12 @@ size_t tensor_room(const Tensor& t) {
 }
 
 }  // namespace
+
+Format format_named(const std::string& name) {
+  for (int i = 0; i < kFormats; ++i)
+    if (name == kFormatNames[i]) return static_cast<Format>(i);
+  throw Unsupported("unsupported: weight format " + name);
+}
 
 NativeModel::NativeModel(Model shape, Options options, std::map<std::string, Tensor> weights)
     : model_(std::move(shape)),

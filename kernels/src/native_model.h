@@ -33,6 +33,9 @@ struct Options {
   std::string isa;                         // empty: the fastest
 };
 
+// Raises Unsupported.
+Format format_named(const std::string& name);
+
 class NativeModel {
  public:
   // `shape` has the sizes; weights are copied, so that the caller may let go of them.

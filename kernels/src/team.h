@@ -1,6 +1,8 @@
 // Threads that run one function together, meet at barriers and share out items. No model here.
 #pragma once
+#if defined(__linux__)
 #include <sched.h>
+#endif
 
 #include <atomic>
 #include <thread>
@@ -33,7 +35,7 @@ class Team {
   void run(const F& job) {
     context_ = &job;
     job_ = [](const void* context, int member) { (*static_cast<const F*>(context))(member); };
-    processor_[0].store(sched_getcpu(), std::memory_order_relaxed);
+    note_processor(0);
     region_.fetch_add(1);
     region_.notify_all();
     job(0);
@@ -69,22 +71,29 @@ class Team {
 
   // Leave a processor that a member before this one is on. A woken thread often lands beside its
   // waker; there the two would take turns until the system moves one, some hundred steps later.
-  void part_company(int member) {
-    bool shared = false;
+  void part_company([[maybe_unused]] int member) {
+#if defined(__linux__)
     cpu_set_t allowed, free;
-    sched_getaffinity(0, sizeof allowed, &allowed);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
     free = allowed;
-    const int here = sched_getcpu();
+    bool shared = false;
     for (int other = 0; other < member; ++other) {
       const int there = processor_[other].load(std::memory_order_relaxed);
-      shared |= there == here;
-      CPU_CLR(there, &free);
+      shared |= there == sched_getcpu();
+      if (there >= 0) CPU_CLR(there, &free);
     }
     if (shared && CPU_COUNT(&free) > 0) {
       sched_setaffinity(0, sizeof free, &free);
       sched_setaffinity(0, sizeof allowed, &allowed);
     }
+    note_processor(member);
+#endif
+  }
+
+  void note_processor([[maybe_unused]] int member) {
+#if defined(__linux__)
     processor_[member].store(sched_getcpu(), std::memory_order_relaxed);
+#endif
   }
 
   void work(int member) {
