@@ -62,7 +62,11 @@ class Drain(msgspec.Struct, frozen=True, array_like=True, tag="drain"):
     """Finish what is live, then exit."""
 
 
-ToEngine = Start | Submit | Finish | Abort | Drain
+class Remeasure(msgspec.Struct, frozen=True, array_like=True, tag="remeasure"):
+    """A step got under its floor: measure the peaks anew. An engine that has work ignores it."""
+
+
+ToEngine = Start | Submit | Finish | Abort | Drain | Remeasure
 
 
 # ── engine → server ───────────────────────────────────────────────────────────────────────────
@@ -203,7 +207,13 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     isa: str
 
 
-FromEngine = Ready | StepReport | Idle | Fault
+class Measured(msgspec.Struct, frozen=True, array_like=True, tag="measured"):
+    """The answer to `Remeasure`: what the device can do at best, as far as anybody has seen."""
+
+    peaks: Peaks
+
+
+FromEngine = Ready | StepReport | Idle | Fault | Measured
 
 
 # ── engine → whoever asks, as JSON on its standard output ────────────────────────────────────

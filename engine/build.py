@@ -46,6 +46,7 @@ class Engine:
     backend: str
     isa: str
     compile_grammar: Compile
+    measure_peaks: Callable[[], Peaks]  # takes up to two seconds of this thread
 
     def warm_up(self) -> None:
         """Run one block of prompt through the model, so that the first request finds warm pages.
@@ -74,8 +75,19 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
     torch.set_num_threads(threads)
     loaded = load_network(settings, threads, progress)
     network, prepared = loaded.network, loaded.prepared
+    torch_threads = threads if network.backend == Backend.TORCH else 1
     peaks = resolve_peaks(settings, threads, loaded.arithmetic)
-    torch.set_num_threads(threads if network.backend == Backend.TORCH else 1)
+    torch.set_num_threads(torch_threads)  # measuring takes all threads
+
+    def measure_again() -> Peaks:
+        try:
+            return resolve_peaks(settings, threads, loaded.arithmetic, anew=True)
+        except (OSError, MemoryError, RuntimeError) as error:  # it serves on, with what it knows
+            progress(f"the peaks cannot be measured again: {error}")
+            return peaks
+        finally:
+            torch.set_num_threads(torch_threads)
+
     return Engine(
         runner=ModelRunner(network),
         config=prepared.config,
@@ -93,6 +105,7 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
         backend=network.backend,
         isa=network.isa,
         compile_grammar=grammars_for(prepared.dir, prepared.config),
+        measure_peaks=measure_again,
     )
 
 

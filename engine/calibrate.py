@@ -52,10 +52,12 @@ class Rates:
         )
 
 
-def resolve_peaks(settings: EngineSettings, threads: int, arithmetic: str) -> Peaks:
+def resolve_peaks(
+    settings: EngineSettings, threads: int, arithmetic: str, anew: bool = False
+) -> Peaks:
     """Take what is given by flag, else the best that was measured on this machine.
 
-    The first starts measure; after them the cache file is believed.
+    The first starts measure; after them the cache file is believed, but for `anew`.
 
     A given bandwidth holds for every step, also for one that fits into the cache.
 
@@ -66,7 +68,7 @@ def resolve_peaks(settings: EngineSettings, threads: int, arithmetic: str) -> Pe
     flops = _given("--peak-flops", settings.peak_flops)
     if bandwidth is not None and flops is not None:
         return Peaks(dram=bandwidth, cache=None, cache_bytes=0, flops=flops, arithmetic=arithmetic)
-    rates = cached_rates(threads, arithmetic)
+    rates = None if anew else cached_rates(threads, arithmetic)
     if rates is None or rates.measurements < _MEASUREMENTS:
         rates = measure(threads, arithmetic)
     measured = _peaks(rates, arithmetic)

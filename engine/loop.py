@@ -10,6 +10,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final
 
+from core.machine import Peaks
 from core.request import FinishReason, Request, RequestId
 from core.step import StepPlan, StepResult
 from core.wire import (
@@ -20,7 +21,9 @@ from core.wire import (
     Finish,
     FromEngine,
     Idle,
+    Measured,
     PoolState,
+    Remeasure,
     Segments,
     SharedRun,
     SliceRecord,
@@ -34,6 +37,11 @@ from scheduler.record import distinct_token_ids, slice_records
 from scheduler.scheduler import Scheduler
 
 CLOSED: Final = None  # in the inbox: the server is gone
+
+
+def no_peaks() -> Peaks:
+    """Know nothing of a device that cannot be measured."""
+    return Peaks(dram=None, cache=None, cache_bytes=0, flops=None, arithmetic="none")
 
 
 class EngineLoop:
@@ -51,10 +59,12 @@ class EngineLoop:
         publish: Callable[[FromEngine], None],
         now_ns: Callable[[], int] = time.monotonic_ns,
         compile_grammar: Compile = no_grammars,
+        measure_peaks: Callable[[], Peaks] = no_peaks,
     ) -> None:
         self._scheduler, self._runner = scheduler, runner
         self._inbox, self._send, self._now_ns = inbox, publish, now_ns
         self._compiling = GrammarQueue(compile_grammar, inbox.put)
+        self._measure_peaks = measure_peaks
         self._ended: list[Ended] = []  # not yet reported
         self._steps = 0
         self._draining = self._closed = False
@@ -104,6 +114,9 @@ class EngineLoop:
                 self._note(self._withdraw(id, FinishReason.ABORTED) or self._scheduler.abort(id))
             case Drain():
                 self._draining = True
+            case Remeasure():
+                if not self._scheduler.has_work:  # the time counts as idle
+                    self._send(Measured(self._measure_peaks()))
             case _:
                 self._closed = True
 

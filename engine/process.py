@@ -74,7 +74,12 @@ def _run(sock: socket.socket, engine: Engine, settings: EngineSettings) -> None:
             inbox.put(CLOSED)
 
     loop = EngineLoop(
-        scheduler, engine.runner, inbox, publish, compile_grammar=engine.compile_grammar
+        scheduler,
+        engine.runner,
+        inbox,
+        publish,
+        compile_grammar=engine.compile_grammar,
+        measure_peaks=engine.measure_peaks,
     )
     threading.Thread(target=_read_into, args=(sock, inbox), daemon=True, name="inbox").start()
     publish(_ready(engine, settings))

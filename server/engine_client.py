@@ -23,6 +23,7 @@ from core.errors import (
     ServiceError,
     SettingsError,
 )
+from core.machine import Peaks
 from core.request import FinishReason, RequestId
 from core.settings import EngineSettings
 from core.wire import (
@@ -35,7 +36,9 @@ from core.wire import (
     Finish,
     FromEngine,
     Idle,
+    Measured,
     Ready,
+    Remeasure,
     Start,
     StepReport,
     Submit,
@@ -59,6 +62,9 @@ class Observer(Protocol):
     def on_report(self, report: StepReport) -> None: ...
     def on_idle(self, idle: Idle) -> None: ...
     def on_fault(self, fault: Fault) -> None: ...
+    def on_peaks(self, peaks: Peaks) -> None: ...
+    def wants_peaks(self) -> bool:
+        """Say whether an idle engine should measure its peaks again."""
 
 
 class RequestStream:
@@ -204,7 +210,7 @@ class EngineClient:
     # ── messages ──────────────────────────────────────────────────────────────────────────────
 
     def _deliver(self, message: FromEngine) -> None:
-        self._heard_s, self._idle = self._now_s(), isinstance(message, Idle)
+        self._heard_s, self._idle = self._now_s(), isinstance(message, Idle | Measured)
         if isinstance(message, StepReport):
             self._deliver_tokens(message)
         if isinstance(message, StepReport | Idle | Fault):
@@ -250,6 +256,10 @@ class EngineClient:
                     observer.on_report(message)
                 case Idle():
                     observer.on_idle(message)
+                    if observer.wants_peaks():
+                        self._send(Remeasure())
+                case Measured(peaks):
+                    observer.on_peaks(peaks)
                 case Fault():
                     log.error("a step failed: %s: %s", message.kind, message.message)
                     observer.on_fault(message)

@@ -18,12 +18,17 @@ log = logging.getLogger("floorline.telemetry")
 class EngineModel:
     """The arithmetic of the model that runs, and the peaks that its floors divide by.
 
-    Invariant: where `coverage` is not exactly 1, `peaks` are unknown.
+    Invariant: where it is not `exact`, `peaks` are unknown.
     """
 
     arithmetic: Arithmetic
     peaks: Peaks
     coverage: Mapping[str, float]  # predicted / allocated bytes, of weights and of kv
+    exact: bool  # whether it is 1 in every part, so that there can be a floor
+
+    def with_peaks(self, peaks: Peaks) -> EngineModel:
+        """The same model on a machine that was measured again."""
+        return replace(self, peaks=peaks) if self.exact else self
 
 
 def engine_model(ready: Ready) -> EngineModel:
@@ -43,10 +48,12 @@ def engine_model(ready: Ready) -> EngineModel:
         "kv": _ratio(kv_bytes, ready.kv_bytes),
     }
     peaks = ready.peaks
-    if predicted != ready.weight_bytes or kv_bytes != ready.kv_bytes:
+    exact = predicted == ready.weight_bytes and kv_bytes == ready.kv_bytes
+    if not exact:
         log.warning("cost model: no floor is shown for this engine")
         peaks = replace(peaks, dram=None, cache=None, flops=None)
-    return EngineModel(Arithmetic(ready.model, ready.storage, ready.kv_dtype), peaks, coverage)
+    arithmetic = Arithmetic(ready.model, ready.storage, ready.kv_dtype)
+    return EngineModel(arithmetic, peaks, coverage, exact)
 
 
 def _ratio(predicted: int, allocated: int) -> float:

@@ -13,6 +13,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
+from core.machine import Peaks
 from core.request import FinishReason, RequestId
 from core.settings import TelemetrySettings
 from core.wire import Ended, Fault, Idle, PoolState, Ready, StepReport
@@ -22,6 +23,7 @@ from telemetry.aliases import VllmAliases
 from telemetry.books import Books, kind_of, wasted_slices
 from telemetry.catalog import Needs
 from telemetry.cost import CostObject, Timings, bill, timings
+from telemetry.doubt import PeakDoubt
 from telemetry.engine_clock import EngineClock, Spans
 from telemetry.engine_model import EngineModel, engine_model
 from telemetry.history import History
@@ -107,6 +109,7 @@ class Telemetry:
         self._engine: EngineModel | None = None
         self._due: list[tuple[StepReport, int]] = []  # with the moment that its tokens went out
         self._due_slices = 0
+        self._doubt = PeakDoubt()
 
     # ── from the engine ──
 
@@ -150,6 +153,7 @@ class Telemetry:
         kind = kind_of(report, entries)
         self._book(self._engine_clock.record(report.start_ns, report.end_ns), now_ns)
         self._steps.step(report, account, kind)
+        self._doubt.step(account.violation)
         self._history.add(report, account, kind)
         self._prefix.admitted(report, entries)
         self._prefix.saved(saving_of(self._engine.arithmetic, self._engine.peaks, report, account))
@@ -163,6 +167,18 @@ class Telemetry:
         self._steps.published(idle.publish_ns)
         self._book(self._engine_clock.rest(idle.start_ns), now_ns)
         self._settle(idle.ended, idle.pool, now_ns)
+
+    @_up_to_date
+    def wants_peaks(self) -> bool:
+        """Say whether the engine, which is idle, should measure its peaks again."""
+        return self._engine is not None and self._doubt.asks(self._engine.peaks, self._now_ns())
+
+    @_up_to_date
+    def on_peaks(self, peaks: Peaks) -> None:
+        """Divide by what was measured from here on; floors of past steps stay as they were."""
+        assert self._engine is not None, "peaks before Ready"
+        self._engine = self._engine.with_peaks(peaks)
+        self._steps.peaks(self._engine.peaks)
 
     @_up_to_date
     def on_fault(self, fault: Fault) -> None:

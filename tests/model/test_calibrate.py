@@ -87,6 +87,16 @@ def test_a_broken_cache_file_is_measured_anew(cache: Path) -> None:
     assert peaks.dram.per_s == rates.dram
 
 
+def test_peaks_in_doubt_are_measured_again_and_never_fall(cache: Path, measured: str) -> None:
+    cache.write_text(with_rates(measured, RATES | {"cache": 1.0, "measurements": 3}))
+    peaks = resolve_peaks(EngineSettings(), 1, "fp32", anew=True)
+    rates = cached_rates(1, "fp32")
+    assert rates is not None
+    assert (rates.dram, rates.flops, rates.measurements) == (1e15, 1e18, 4)
+    assert peaks.cache == Peak(rates.cache, PeakSource.MEASURED)
+    assert rates.cache > 1.0
+
+
 def test_given_peaks_are_taken_without_measuring(cache: Path) -> None:
     peaks = resolve_peaks(EngineSettings(peak_bandwidth=1e11, peak_flops=2e12), 1, "fp32")
     assert peaks.dram is not None

@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.errors import InvalidValue
+from core.machine import Peaks
 from core.request import FinishReason, Grammar, GrammarKind, RequestId, SamplingParams
 from core.settings import SchedulerSettings
 from core.step import StepPlan, StepResult
@@ -22,6 +23,8 @@ from core.wire import (
     Finish,
     FromEngine,
     Idle,
+    Measured,
+    Remeasure,
     StepReport,
     Submit,
     ToEngine,
@@ -55,6 +58,9 @@ def submit(name: str, prompt: int = 3, max_tokens: int = 2) -> Submit:
     )
 
 
+PEAKS = Peaks(dram=None, cache=None, cache_bytes=7, flops=None, arithmetic="fp32")
+
+
 class Harness:
     """Feeds the loop a script: `on_message(n, message)` may put more into the inbox."""
 
@@ -75,6 +81,7 @@ class Harness:
             self._publish,
             TickingClock(),
             compile_grammar,
+            lambda: PEAKS,
         )
 
     def _publish(self, message: FromEngine) -> None:
@@ -100,6 +107,16 @@ def test_a_request_runs_to_its_length_and_the_drained_loop_ends() -> None:
     assert [[id for id, _ in report.tokens] for report in reports] == [["a"]] * 3
     assert harness.ended() == {"a": FinishReason.LENGTH}
     assert isinstance(harness.sent[-1], Idle)
+
+
+def test_an_idle_loop_measures_its_peaks_again_and_a_busy_one_does_not() -> None:
+    harness = Harness()
+    sent = harness.run(Remeasure(), submit("a"), Remeasure())
+    kinds = [type(message).__name__ for message in sent]
+    assert kinds.count("Measured") == 1
+    assert kinds.index("Measured") < kinds.index("StepReport")
+    (measured,) = [message for message in sent if isinstance(message, Measured)]
+    assert measured.peaks == PEAKS
 
 
 def test_records_tile_the_time_and_segments_fill_each_record() -> None:

@@ -19,6 +19,7 @@ from core.errors import (
     ServiceError,
     SettingsError,
 )
+from core.machine import Peaks
 from core.request import FinishReason, Request, RequestId, SamplingParams
 from core.settings import EngineSettings
 from core.wire import Abort, Fault, Finish, Idle, StepReport, Submit, ToEngine
@@ -42,6 +43,9 @@ class Ledger:
         self.reports: list[StepReport] = []
         self.faults: list[Fault] = []
         self.idle = asyncio.Event()
+        self.doubts = False
+        self.peaks: list[Peaks] = []
+        self.measured = asyncio.Event()
 
     def on_report(self, report: StepReport) -> None:
         self.idle.clear()
@@ -52,6 +56,14 @@ class Ledger:
 
     def on_fault(self, fault: Fault) -> None:
         self.faults.append(fault)
+
+    def wants_peaks(self) -> bool:
+        wants, self.doubts = self.doubts, False
+        return wants
+
+    def on_peaks(self, peaks: Peaks) -> None:
+        self.peaks.append(peaks)
+        self.measured.set()
 
 
 class Session:
@@ -149,6 +161,19 @@ def test_a_token_is_heard_before_the_books_see_its_step(folder: Path) -> None:
             session.client.submit(request, on_token, lambda: None)
             await session.ledger.idle.wait()
             assert seen == [0, 1, 2]
+
+    run(test())
+
+
+def test_an_observer_in_doubt_has_the_idle_engine_measured_again(folder: Path) -> None:
+    async def test() -> None:
+        async with Session(folder) as session:
+            await session.start()
+            await session.ledger.idle.wait()
+            session.ledger.doubts = True
+            assert await session.submit("a").end() is FinishReason.LENGTH
+            await session.ledger.measured.wait()
+            assert len(session.ledger.peaks) == 1
 
     run(test())
 

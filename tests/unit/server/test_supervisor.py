@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core.errors import EngineDead, ModelError, ShuttingDown
+from core.machine import Peaks
 from core.request import FinishReason, RequestId, SamplingParams
 from core.settings import EngineSettings
 from core.wire import Fault, Idle, Ready, StepReport, Submit
@@ -30,6 +31,10 @@ class Books:
     def on_report(self, report: StepReport) -> None: ...
     def on_idle(self, idle: Idle) -> None: ...
     def on_fault(self, fault: Fault) -> None: ...
+    def on_peaks(self, peaks: Peaks) -> None: ...
+
+    def wants_peaks(self) -> bool:
+        return False
 
     def on_engine_down(self) -> None:
         self.deaths += 1

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from core.errors import SettingsError
+from core.machine import Peak, Peaks, PeakSource
 from core.request import FinishReason, RequestId
 from core.settings import TelemetrySettings
 from core.wire import PoolState, SharedRun
@@ -295,6 +296,47 @@ def test_a_floor_above_the_forward_is_counted_as_a_violation() -> None:
     one_request(script)
     assert script.scrape()("floorline_floor_violations_total") == 3
     assert_time_law(script)
+
+
+def measured(bytes_per_s: float) -> Peaks:
+    dram, flops = (Peak(rate, PeakSource.MEASURED) for rate in (bytes_per_s, 100e9))
+    return Peaks(dram=dram, cache=None, cache_bytes=0, flops=flops, arithmetic="fp32")
+
+
+def test_a_violation_asks_for_new_peaks_once_and_later_steps_are_held_against_them() -> None:
+    script = Scripted(peaks=measured(1e6))
+    assert not script.telemetry.wants_peaks()
+    one_request(script, "a")
+    assert [script.telemetry.wants_peaks() for _ in range(2)] == [True, False]
+    script.telemetry.on_peaks(measured(10e9))
+    one_request(script, "b")
+    scrape = script.scrape()
+    assert scrape("floorline_peak_bytes_per_second", source="measured") == 10e9
+    assert scrape("floorline_floor_violations_total") == 3
+    assert not script.telemetry.wants_peaks()
+
+
+def test_violations_that_no_measurement_explains_ask_once_a_minute() -> None:
+    script = Scripted(peaks=measured(1e6))
+    one_request(script, "a")
+    assert script.telemetry.wants_peaks()
+    one_request(script, "b")
+    assert not script.telemetry.wants_peaks()
+    script.idle(60_000)
+    assert script.telemetry.wants_peaks()
+
+
+def test_peaks_that_were_given_are_not_doubted() -> None:
+    script = Scripted(peaks=peaks(bytes_per_s=1e6))
+    one_request(script)
+    assert not script.telemetry.wants_peaks()
+
+
+def test_new_peaks_make_no_floor_where_the_cost_model_misses_bytes() -> None:
+    script = Scripted(kv_bytes=1)
+    script.telemetry.on_peaks(measured(10e9))
+    one_request(script)
+    assert script.scrape()("floorline_step_floor_seconds_count") == 0
 
 
 def test_utilization_is_over_busy_time_and_fades() -> None:
