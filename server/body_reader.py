@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -10,6 +12,10 @@ from starlette.types import Receive
 
 from core.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from core.settings import HttpSettings, parse_bytes
+
+T = TypeVar("T")
+
+_LONG_BYTES: Final = 64 * 1024  # about a millisecond of parsing
 
 
 class BodyReader:
@@ -22,6 +28,17 @@ class BodyReader:
     def __init__(self, limits: HttpSettings) -> None:
         self._limit_bytes = parse_bytes(limits.max_body, "--max-body")
         self._timeout_s = limits.body_timeout
+
+    async def parse(self, request: Request, parser: Callable[[bytes], T]) -> T:
+        """Read a body and parse it, a long one off the event loop.
+
+        Raises:
+            RequestError: what `read` and the parser say.
+        """
+        body = await self.read(request)
+        if len(body) > _LONG_BYTES:
+            return await asyncio.to_thread(parser, body)
+        return parser(body)
 
     async def read(self, request: Request) -> bytes:
         """Read a JSON body.

@@ -36,7 +36,7 @@ class Inference:
 
     async def completions(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
-        call = self._validator.completion(await self._bodies.read(request))
+        call = await self._bodies.parse(request, self._validator.completion)
         served = await self._check(call)
         limit = served.ready.max_model_len
         prompts = await self._encoder.prompts(call, served.tokenizer, limit)
@@ -44,7 +44,7 @@ class Inference:
 
     async def chat(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
-        call = self._validator.chat(await self._bodies.read(request))
+        call = await self._bodies.parse(request, self._validator.chat)
         served = await self._check(call)
         prompt = await self._encoder.chat(call, served.tokenizer, served.ready.max_model_len)
         return await self._respond(request, call, [prompt], received_ns)

@@ -55,9 +55,11 @@ class PromptEncoder:
 
         Raises:
             TemplateFailed: the model has no template, or it refused the messages.
-            ContextLengthExceeded: it is too long.
+            EmptyPrompt, ContextLengthExceeded: it has no tokens, or too many.
         """
         ids = truncate(await self.conversation(call.conversation, tokenizer), call, limit)
+        if not ids:
+            raise EmptyPrompt("the rendered conversation has no tokens", "messages")
         return Prompted(ids, room_for(len(ids), call.max_tokens, limit, "messages", clamp=False))
 
     async def conversation(self, talk: Conversation, tokenizer: ModelTokenizer) -> tuple[int, ...]:
@@ -66,20 +68,14 @@ class PromptEncoder:
         Raises:
             TemplateFailed: there is no template, or it refused the messages.
         """
-        script = tokenizer.script(talk)
         if talk.template is not None:
+            script = tokenizer.script(talk)
             tokens = tokenizer.template.tokens if tokenizer.template else {}
             text = await self._children.render(talk.template, tokens, script.variables)
-        else:
-            assert tokenizer.template is not None  # `script` has looked
-            size = sum(len(str(message.get("content"))) for message in talk.messages)
-            if size > _LONG_CHARACTERS:
-                text = await asyncio.to_thread(tokenizer.template.render, script.variables)
-            else:
-                text = tokenizer.template.render(script.variables)
-        if len(text) > _LONG_CHARACTERS:
             return await asyncio.to_thread(tokenizer.encode_script, text, script.marked, talk)
-        return tokenizer.encode_script(text, script.marked, talk)
+        if len(str(talk.messages)) + len(str(talk.use)) > _LONG_CHARACTERS:
+            return await asyncio.to_thread(tokenizer.encode_chat, talk)
+        return tokenizer.encode_chat(talk)
 
     async def text(
         self, text: str, add_special_tokens: bool, tokenizer: ModelTokenizer

@@ -22,7 +22,7 @@ class TokenRoutes:
         self._validator, self._encoder = validator, encoder
 
     async def tokenize(self, request: Request) -> Response:
-        call = self._validator.tokenize(await self._bodies.read(request))
+        call = await self._bodies.parse(request, self._validator.tokenize)
         served = self._service.check_model(call.model)
         tokenizer = served.tokenizer
         if isinstance(call.prompt, str):
@@ -36,7 +36,7 @@ class TokenRoutes:
         return json_response(body)
 
     async def detokenize(self, request: Request) -> Response:
-        name, ids = self._validator.detokenize(await self._bodies.read(request))
+        name, ids = await self._bodies.parse(request, self._validator.detokenize)
         shown = self._service.check_model(name).tokenizer.shown_bytes
         check_vocabulary(ids, len(shown), "tokens")
         text = b"".join(shown[id] for id in ids).decode("utf-8", "replace")

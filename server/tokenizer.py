@@ -101,6 +101,16 @@ class ModelTokenizer:
 
     # ── chat ──────────────────────────────────────────────────────────────────────────────────
 
+    def encode_chat(self, talk: Conversation) -> tuple[int, ...]:
+        """Render by the model's own template, and encode.
+
+        Raises:
+            TemplateFailed: there is no template, or it refused the messages.
+        """
+        script = self.script(talk)
+        assert self.template is not None  # `script` has looked
+        return self.encode_script(self.template.render(script.variables), script.marked, talk)
+
     def script(self, talk: Conversation) -> Script:
         """Make a template's variables; special tokens that the caller wrote become marks.
 

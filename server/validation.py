@@ -127,11 +127,13 @@ class Validator:
         if values["best_of"] not in (None, values["n"]):
             raise UnsupportedParameter("best_of is supported only where it equals n", "best_of")
         given, echo = values["max_tokens"], values["echo"]
+        max_tokens = DEFAULT_COMPLETION_TOKENS if given is None else given
         scored = values["logprobs"] if echo else None
+        _check_least(values, max_tokens)
         return CompletionCall(
             prompts=values["prompt"],
             clamp=given is None,
-            max_tokens=DEFAULT_COMPLETION_TOKENS if given is None else given,
+            max_tokens=max_tokens,
             echo=echo,
             logprobs=values["logprobs"],
             **_common(raw, values, echoed_logprobs=scored),
@@ -145,9 +147,11 @@ class Validator:
             raise InvalidValue("top_logprobs needs logprobs to be true", "top_logprobs")
         talk = conversation(values)
         newer = values["max_completion_tokens"]
+        max_tokens = values["max_tokens"] if newer is None else newer
+        _check_least(values, max_tokens)
         return ChatCall(
             conversation=talk,
-            max_tokens=values["max_tokens"] if newer is None else newer,
+            max_tokens=max_tokens,
             logprobs=(values["top_logprobs"] or 0) if values["logprobs"] else None,
             **_common(raw, values, talk),
         )
@@ -168,6 +172,15 @@ class Validator:
         """Read the body of /detokenize: the model's name and the ids."""
         values = read_fields(self.tables["detokenize"], decode_object(body, self._depth))
         return values["model"], values["tokens"]
+
+
+def _check_least(values: Mapping[str, Any], max_tokens: int | None) -> None:
+    if max_tokens is not None and values["min_tokens"] > max_tokens:
+        message = f"min_tokens must be at most max_tokens, which is {min(max_tokens, _HUGE)}"
+        raise InvalidValue(message, "min_tokens")
+    if values["truncate_prompt_tokens"] == 0:
+        message = "truncate_prompt_tokens must be -1 or at least 1"
+        raise InvalidValue(message, "truncate_prompt_tokens")
 
 
 def _common(
@@ -206,8 +219,6 @@ _AS_READ: Final = (
 
 
 def _sampling(values: Mapping[str, Any], echoed_logprobs: int | None) -> SamplingParams:
-    if values["max_tokens"] is not None and values["min_tokens"] > values["max_tokens"]:
-        raise InvalidValue("min_tokens must be at most max_tokens", "min_tokens")
     asked = values["top_logprobs"] if "top_logprobs" in values else values["logprobs"]
     tells = values["logprobs"] is not None and values["logprobs"] is not False
     prompt = [one for one in (values["prompt_logprobs"], echoed_logprobs) if one is not None]

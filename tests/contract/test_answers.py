@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -246,3 +247,54 @@ def test_the_cost_can_be_left_out(start: Callable[..., Server]) -> None:
     assert "cost" not in body
     chunks = stream(server.client, "/v1/completions", prompt="hi")
     assert not any("cost" in chunk for chunk in chunks)
+
+
+GOLDEN_HEAD = (
+    '{"id":"ID","object":"%s","created":0,"model":"tinygpt","system_fingerprint":"FP","choices":['
+)
+
+
+def plain(text: str) -> str:
+    """Put fixed values where each answer has its own."""
+    for pattern, fixed in (
+        (r'"id":"(cmpl|chatcmpl)-[0-9a-f]{32}"', '"id":"ID"'),
+        (r'"id":"call_[0-9a-f]{24}-0-0"', '"id":"CALL"'),
+        (r'"created":[0-9]+', '"created":0'),
+        (r'"system_fingerprint":"fp_[0-9a-f]{12}"', '"system_fingerprint":"FP"'),
+        (r',"cost":\{[^}]*\}', ""),
+    ):
+        text = re.sub(pattern, fixed, text)
+    return text
+
+
+def test_the_bytes_of_a_completions_stream(http: httpx.Client) -> None:
+    fields = {"prompt": "say:ü\n", "stream": True, "stream_interval": 9, "stop": "\n"}
+    text = plain(http.post("/v1/completions", json=fields).content.decode())
+    head = "data: " + GOLDEN_HEAD % "text_completion"
+    assert text == (
+        head + '{"index":0,"text":"ü","logprobs":null,"finish_reason":null}]}\n\n'
+        + head + '{"index":0,"text":"","logprobs":null,"finish_reason":"stop",'
+        '"stop_reason":"\\n"}]}\n\n'
+        "data: [DONE]\n\n"
+    )  # fmt: skip
+
+
+def test_the_bytes_of_a_chats_stream_with_a_call(tool_http: httpx.Client) -> None:
+    say = 'say:<tool_call>{"name": "f"}</tool_call>'  # begun and whole with one character
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    fields = {"messages": chat_messages(say), "tools": tools, "stream": True}
+    response = tool_http.post("/v1/chat/completions", json={**fields, "stream_interval": 1024})
+    head = "data: " + GOLDEN_HEAD % "chat.completion.chunk"
+    deltas = [
+        '{"role":"assistant","content":""}',
+        '{"tool_calls":[{"index":0,"id":"CALL","type":"function",'
+        '"function":{"name":"f","arguments":""}}]}',
+        '{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}',
+    ]
+    events = [
+        f'{head}{{"index":0,"delta":{delta},"logprobs":null,"finish_reason":null}}]}}\n\n'
+        for delta in deltas
+    ]
+    last = '{"index":0,"delta":{},"logprobs":null,"finish_reason":"tool_calls","stop_reason":null}'
+    end = f"{head}{last}]}}\n\ndata: [DONE]\n\n"
+    assert plain(response.content.decode()) == "".join(events) + end

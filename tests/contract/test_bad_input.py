@@ -23,6 +23,10 @@ CASES: list[Case] = [
     (COMPLETIONS, b'{"prompt":"\xff"}', 400, "invalid_json", None),
     (COMPLETIONS, b'{"prompt":"\\ud83d"}', 400, "invalid_json", None),
     (COMPLETIONS, b"[" * 100_000, 400, "invalid_json", None),
+    (COMPLETIONS, b'{"prompt":"a","x":' + b"[" * 90_000 + b"]" * 90_000 + b"}", 400,
+     "invalid_json", None),
+    (COMPLETIONS, b'{"prompt":"a","max_tokens":' + b"9" * 5000 + b"}", 400,
+     "invalid_json", None),
     (COMPLETIONS, {}, 400, "missing_required_parameter", "prompt"),
     (CHAT, {}, 400, "missing_required_parameter", "messages"),
     (COMPLETIONS, {"prompt": ""}, 400, "empty_prompt", "prompt"),
@@ -52,6 +56,11 @@ CASES: list[Case] = [
     (COMPLETIONS, {"prompt": "a", "suffix": "b"}, 400, "unsupported_parameter", "suffix"),
     (CHAT, {"messages": USER, "audio": {}}, 400, "unsupported_parameter", "audio"),
     (CHAT, {"messages": []}, 400, "invalid_value", "messages"),
+    (CHAT, {"messages": USER, "chat_template": "{# #}"}, 400, "empty_prompt", "messages"),
+    (CHAT, {"messages": USER, "chat_template": "{% if %}"}, 400, "template_error",
+     "chat_template"),
+    (CHAT, {"messages": USER, "min_tokens": 3, "max_completion_tokens": 2}, 400, "invalid_value",
+     "min_tokens"),
     (CHAT, {"messages": [{"role": "user"}]}, 400, "missing_required_parameter",
      "messages.0.content"),
 ]  # fmt: skip
@@ -79,6 +88,11 @@ def test_bad_input_is_refused_and_the_next_request_works(
     check(response, status, code, param)
     assert response.json()["error"]["type"] == "invalid_request_error"
     assert http.post(COMPLETIONS, json={"prompt": "a", "max_tokens": 1}).status_code == 200
+
+
+def test_a_wide_body_is_taken(http: httpx.Client) -> None:
+    body = b'{"prompt":"a","x":[' + b"[]," * 400_000 + b"7]}"
+    assert http.post(COMPLETIONS, content=body, headers=JSON).status_code == 200
 
 
 def test_a_context_error_names_the_limits(http: httpx.Client) -> None:

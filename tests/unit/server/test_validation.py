@@ -127,6 +127,7 @@ def test_a_wrong_type_is_refused_by_name(field: str, value: Any) -> None:
         ("logit_bias", {"a": 1}), ("logit_bias", {"1": 101}), ("logit_bias", {"-1": 1}),
         ("allowed_token_ids", []), ("bad_words", [""]), ("logprobs", 21), ("logprobs", -1),
         ("min_tokens", -1), ("cache_salt", ""), ("cache_salt", "a@b"), ("stream_interval", 0),
+        ("truncate_prompt_tokens", 0), ("min_tokens", 17),
         ("truncate_prompt_tokens", -2), ("truncation_side", "top"), ("priority", 2**31),
     ],
 )  # fmt: skip
