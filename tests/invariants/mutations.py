@@ -218,12 +218,6 @@ MUTANTS = (
         "tenant",
     ),
     Mutant("a key is without its salt", PREFIX, "tenant + salt", "tenant"),
-    Mutant(
-        "a chain goes on over a gap",
-        PREFIX,
-        "                break\n",
-        "                continue\n",
-    ),
     Mutant("a second block takes a key over", PREFIX, "if key in self._blocks:", "if False:"),
     Mutant("an evicted block stays indexed", POOL, "self._index.drop(block)", "pass"),
     Mutant("the latest cached block is evicted first", POOL, "popitem(last=False)", "popitem()"),

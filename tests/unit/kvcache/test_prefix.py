@@ -120,6 +120,13 @@ def test_who_is_admitted_shares_the_blocks_and_counts_their_tokens() -> None:
     assert (pool.shared_blocks, pool.referenced_blocks, pool.cached_blocks) == (0, 3, 0)
 
 
+def test_who_found_a_prefix_lets_others_find_what_it_adds() -> None:
+    pool = BlockPool(8, 2)
+    filled(pool, 1, 2, 3)
+    longer = filled(pool, 1, 2, 3, 4, 5)
+    assert pool.find(request(1, 2, 3, 4, 5, 6)) == longer.block_table[:2]
+
+
 def test_an_admission_that_lacks_blocks_changes_nothing() -> None:
     pool = BlockPool(3, 2)
     pool.release(filled(pool, 1, 2, 3, 4))

@@ -79,6 +79,8 @@ def plan_of(*slices: tuple[int, int]) -> StepPlan:
 def test_what_steps_took_corrects_the_prediction() -> None:
     slow = pace(0.03)
     before, plan = slow.prompt_tokens(load(), 0), plan_of((0, 64))
+    slow.observe(plan, 3 * slow.predicted_s(Load.of(plan)))
+    assert 1.1 < slow.correction < 2, "one step is one voice among several"
     for _ in range(50):
         slow.observe(plan, 3 * slow.predicted_s(Load.of(plan)))
     assert slow.correction == pytest.approx(3, rel=0.01)
@@ -90,6 +92,19 @@ def test_steps_without_a_prompt_and_clocks_that_stand_still_teach_nothing() -> N
     some.observe(plan_of((10, 1)), 9.0)
     some.observe(plan_of((0, 64)), 0.0)
     assert some.correction == 1.0
+
+
+def test_the_scheduler_tells_the_pace_what_each_step_took() -> None:
+    paced = pace(0.03)
+    scheduler = Scheduler(BlockPool(100, 16), SchedulerSettings(itl_goal=0.03), paced)
+    some = Request(id=RequestId("r"), prompt_ids=tuple(range(64)), max_tokens=2)
+    scheduler.add(some)
+    result = StepResult({some.id: 7}, forward_ns=40_000_000, sample_ns=2_000_000)
+    plan = scheduler.plan()
+    scheduler.commit(plan, result)
+    twin = pace(0.03)
+    twin.observe(plan, 0.042)
+    assert paced.correction == twin.correction != 1.0
 
 
 def test_auto_is_paced_where_there_is_a_goal_and_peaks() -> None:
@@ -117,3 +132,31 @@ def test_a_long_prompt_beside_streams_is_cut_to_the_pace_and_ends() -> None:
     assert sum(lengths) == 2_000
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[0] > lengths[-2] > LEAST_TOKENS
+
+
+class OneTokenAStep:
+    """The slowest pace that there can be."""
+
+    def prompt_tokens(self, load: Load, start: int) -> int:
+        return 0 if load.prompt_tokens else 1
+
+    def observe(self, plan: StepPlan, measured_s: float) -> None:
+        assert plan.slices
+
+
+def test_who_is_paced_through_its_prompt_is_not_preempted_before_it_gained() -> None:
+    """The older one runs out of blocks meanwhile: it sits out, and takes them afterwards."""
+    limits = SchedulerSettings(max_num_batched_tokens=16)
+    scheduler = Scheduler(BlockPool(6, 2), limits, OneTokenAStep())  # type: ignore[arg-type]
+    old = Request(id=RequestId("old"), prompt_ids=(1,), max_tokens=9)
+    slow = Request(id=RequestId("slow"), prompt_ids=tuple(range(2, 10)), max_tokens=3)
+    seen = []
+    for each in (old, slow):
+        scheduler.add(each)
+    while scheduler.has_work:
+        plan = scheduler.plan()
+        seen.append(({piece.request.id for piece in plan.slices}, len(slow.output_ids)))
+        assert slow.output_ids or not slow.preemptions, "preempted before it gained"
+        scheduler.commit(plan, StepResult({p.request.id: 7 for p in plan.slices if p.samples}))
+    assert ({"slow"}, 0) in seen
+    assert slow.preemptions == 1
