@@ -11,7 +11,7 @@ MODEL ?= smollm2-135m
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve load test test-slow check soak-invariants mutants format up
+.PHONY: help setup serve load test test-slow check verify-bytes sanitize soak-invariants mutants format up
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | column -t -s '|'
@@ -42,6 +42,15 @@ check: setup ## lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+verify-bytes: setup ## count, in a simulated cache, the bytes that native decode steps read
+	$(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt cmake ninja nanobind
+	$(BIN)/cmake -S kernels -B build/kernels -G Ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
+	$(BIN)/cmake --build build/kernels --target decode_driver
+	$(BIN)/python -m bench.verify_bytes --driver build/kernels/decode_driver
+
+sanitize: setup ## the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	kernels/sanitize.sh $(BIN)/python
 
 soak-invariants: setup ## the scheduler's invariants over millions of operations (about half an hour)
 	FLOORLINE_INVARIANTS=soak $(BIN)/pytest tests/invariants --timeout 7200
