@@ -3,7 +3,7 @@
     python -m bench.verify_bytes --driver BUILD/decode_driver [--json FILE] [--isa avx2]
 
 No hardware counter can be read on most virtual machines, but cachegrind counts exactly: misses of
-a last-level cache of at most half the weights, times its line, of a run with steps minus a run
+a last-level cache of at most half of those bytes, times its line, of a run with steps minus a run
 with fewer. The driver (`cmake --build BUILD --target decode_driver`) runs tinygpt's sizes. Fails
 where a step's simulated and predicted bytes differ by more than 3 %.
 """
@@ -81,9 +81,12 @@ def _slice(name: str, start: int) -> SliceRecord:
     )
 
 
-def last_level(weights_bytes: int) -> str:
-    """Size the simulated cache: it may keep activations from layer to layer, never weights."""
-    return f"{1 << ((weights_bytes // 2).bit_length() - 1)},16,{LINE_BYTES}"
+def last_level(step_bytes: int) -> str:
+    """Size the simulated cache: it keeps activations from layer to layer, nothing to the next step.
+
+    What a step reads comes back a step later: after twice the cache.
+    """
+    return f"{1 << ((step_bytes // 2).bit_length() - 1)},16,{LINE_BYTES}"
 
 
 def simulated_misses(driver: Path, isa: str, cache: str, *arguments: str | int) -> int:
@@ -100,7 +103,7 @@ def simulated_misses(driver: Path, isa: str, cache: str, *arguments: str | int) 
 def cases(driver: Path, isa: str) -> Iterator[Case]:
     for weights, kv, context, batch in product(MatrixFormat, KVFormat, CONTEXTS, BATCHES):
         work = predicted(weights, kv, context, batch)
-        cache = last_level(work.weights_bytes + work.lm_head_bytes)
+        cache = last_level(work.bytes_total)
         few, many = (
             simulated_misses(driver, isa, cache, weights, kv, context, batch, steps)
             for steps in (FEW, MANY)
