@@ -64,8 +64,8 @@ _TAIL = """## Answers
 A call is `<tool_call>`, a JSON object with `name` and `arguments`, `</tool_call>` (Hermes' format).
 A template that reads `tools` is given them; for one that does not, tools and earlier calls are
 written into the messages in Hermes' words. `tool_choice` `auto` finds calls in the answer and does
-not check their arguments; `required` and a named function are enforced by a grammar made of the
-tools' schemas.
+not check their arguments, nor how many there are; `required` and a named function are enforced by a
+grammar made of the tools' schemas, and only there `parallel_tool_calls` false means one call.
 
 ## Structured output
 

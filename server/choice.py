@@ -45,8 +45,8 @@ class ChoicePlan:
     """How a choice's tokens are read.
 
     `echo` is the prompt's text, which opens the choice's own; None is without. `caller_stops` are
-    the stop token ids that the caller named; a text that one of them ends is cut before it unless
-    `keep_stop`. `interval` tokens at least are in a delta, but for the first and the last.
+    the stop token ids that the caller named. What ends a text is in it only with `keep_stop`.
+    `interval` tokens at least are in a delta, but for the first and the last.
     """
 
     detokenizer: Detokenizer
@@ -95,6 +95,7 @@ class Choice:
         self.stop_reason: str | int | None = None
         self.closed = False  # its last delta was taken
         self._plan, self._on_stop = plan, on_stop
+        self._ends = frozenset(submit.stop_token_ids)
         self._pieces = [plan.echo] if plan.echo else []
         self._taken = _Taken()
 
@@ -118,8 +119,8 @@ class Choice:
             self.scored.append(Scored(token, offset, logprobs))
         if token in self._plan.caller_stops:
             self.stop_reason = token
-            if not self._plan.keep_stop:
-                return
+        if token in self._ends and not self._plan.keep_stop:
+            return
         self._pieces.append(detokenizer.push(token))
         if detokenizer.stop is not None:
             self.stop_reason = detokenizer.stop

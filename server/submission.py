@@ -6,7 +6,7 @@ import codecs
 import hashlib
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from core.errors import InvalidValue
 from core.request import RequestId, SamplingParams
@@ -19,6 +19,8 @@ from server.prompts import Prompted, bad_word_ids
 from server.tokenizer import ModelTokenizer
 from server.tool_parser import ToolCallParser
 from server.validation import ChatCall, CompletionCall, GenerationCall
+
+Echo = tuple[str | None, Sequence[int]]  # a prompt's text, and where its tokens begin
 
 
 def child_seed(seed: int, index: int) -> int:
@@ -51,6 +53,7 @@ class Submission:
     tokenizer: ModelTokenizer
     eos_token_ids: tuple[int, ...]
     draw_seed: Callable[[], int]
+    _echoes: dict[int, Echo] = field(default_factory=dict)  # by prompt: its choices share it
 
     @property
     def count(self) -> int:
@@ -90,7 +93,10 @@ class Submission:
     def plan(self, answer_id: str, index: int) -> ChoicePlan:
         """Say how the tokens of a choice are read."""
         call = self.call
-        echo, offsets = self._echo(self.prompts[index // call.n])
+        at = index // call.n
+        if at not in self._echoes:
+            self._echoes[at] = self._echo(self.prompts[at])
+        echo, offsets = self._echoes[at]
         stops, least = call.stop, call.sampling.min_tokens
         parser = None
         if isinstance(call, ChatCall) and call.conversation.use is not None:
@@ -111,7 +117,7 @@ class Submission:
         tokenizer = self.tokenizer
         return tokenizer.token_bytes if self.call.skip_special_tokens else tokenizer.shown_bytes
 
-    def _echo(self, prompt: Prompted) -> tuple[str | None, Sequence[int]]:
+    def _echo(self, prompt: Prompted) -> Echo:
         """Give an echoed prompt's text, and where in it each token begins if it is scored.
 
         A text is echoed as it was written: its special tokens show, those put around it do not.

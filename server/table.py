@@ -71,7 +71,7 @@ def _sampling(limits: HttpSettings) -> list[Field]:
         ),
         built("logit_bias", Biases(MAX_BIASES), "added to logits, at temperature 0 too", ()),
         built("allowed_token_ids", ListOf(TokenId(), least=1), "no other token is sampled", ()),
-        built("bad_words", ListOf(Text(1, 200), MAX_BAD_WORDS), "texts that never come", ()),
+        built("bad_words", ListOf(Text(1, 64), MAX_BAD_WORDS), "texts that never come", ()),
         built("min_tokens", Integer(0), "before so many, nothing stops the output", 0),
     ]
 
@@ -117,6 +117,10 @@ def _common(limits: HttpSettings, adds_special_tokens: bool) -> list[Field]:
         built("priority", Integer(-_INT32, _INT32 - 1), "lower is sooner", 0),
         built("cache_salt", Text(1, 128, r"[^@/\\\x00]+"), "shares no cached prefix", ""),
         refused("logprob_token_ids", Anything(), "logprobs of given tokens"),
+        *(
+            refused(f"guided_{form}", Anything(), "use structured_outputs")
+            for form in ("json", "regex", "choice", "grammar")
+        ),
         refused("use_beam_search", Boolean(), "beam search", False),
         refused("length_penalty", Number(-1e9, 1e9), "for beam search", 1),
         *ignored(["user", "request_id", "metadata", "store"], "names the request to its sender"),

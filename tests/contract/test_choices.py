@@ -101,6 +101,7 @@ def test_nothing_stops_before_min_tokens(http: httpx.Client) -> None:
 def test_special_tokens_show_where_they_are_not_skipped(http: httpx.Client) -> None:
     fields = {"prompt": "!", "max_tokens": 9}
     assert texts(completion(http, **fields)) == ["Die G"]
+    assert texts(completion(http, **fields, skip_special_tokens=False)) == ["Die G"]
     shown = completion(http, **fields, skip_special_tokens=False, include_stop_str_in_output=True)
     assert texts(shown) == ["Die G<|eos|>"]
 
