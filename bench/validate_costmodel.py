@@ -1,20 +1,22 @@
 """The cost model against the machine: measured forward time over a grid, beside what is predicted.
 
-`python -m bench.validate_costmodel [--model tinygpt] [--json FILE] [--html FILE]` runs the real
-engine's runner over decode batches × contexts and over prefill lengths, and fits
+`python -m bench.validate_costmodel [--model tinygpt] [--backend torch] [--json FILE] [--html FILE]`
+runs the real engine's runner over decode batches × contexts and over prefill lengths, and fits
 
     forward = overhead + bytes / bandwidth + FLOPs / rate
 
-It reports the implied rates, R², the worst residual and where it sits, and violations of the floor.
+It reports the implied rates, R², the worst residual and where it sits, violations of the floor, and
+what each further term would explain: where one brings R² up, that is the term that is missing.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,10 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
+from core.formats import Backend
 from core.machine import Peaks
 from core.request import BlockId, Request, RequestId
-from core.settings import EngineSettings, KVSettings, ModelSettings
+from core.settings import EngineSettings, KVSettings, ModelSettings, SchedulerSettings
 from core.step import Slice, StepPlan
 from core.wire import SliceRecord
 from costmodel.floor import floor_of
@@ -46,7 +49,9 @@ class Point:
     context: int
     length: int
     bytes: int
+    kv_bytes: int  # of `bytes`
     flops: int
+    attention_flops: int  # of `flops`
     forward_s: float
     floor_s: float | None
 
@@ -58,6 +63,7 @@ class Point:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="tinygpt")
+    parser.add_argument("--backend", type=Backend, choices=tuple(Backend), default=Backend.AUTO)
     parser.add_argument("--kv-memory", default="1GB")
     parser.add_argument("--passes", type=int, default=5, help="the best of so many counts")
     parser.add_argument("--json", type=Path)
@@ -65,13 +71,18 @@ def main() -> None:
     options = parser.parse_args()
     engine = load_engine(
         EngineSettings(
-            model=ModelSettings(model=options.model), kv=KVSettings(kv_memory=options.kv_memory)
+            model=ModelSettings(model=options.model),
+            kv=KVSettings(kv_memory=options.kv_memory),
+            scheduler=SchedulerSettings(max_num_batched_tokens=max(PREFILLS)),
+            backend=options.backend,
         )
     )
+    before = os.getloadavg()
     points = measure_grid(engine, options.passes)
     result = fit(points) | {
         "model": options.model,
         "machine": f"{platform.processor() or platform.machine()}, {engine.threads} threads",
+        "load_average": [*before, *os.getloadavg()],
         "backend": f"{engine.backend} ({engine.isa})",
         "hardware_counters": hardware_counters(),
         "points": [asdict(point) for point in points],
@@ -102,7 +113,7 @@ def measure(engine: Engine, passes: int, kind: str, batch: int, context: int, le
     requests = [_request(engine, number, context + length) for number in range(batch)]
     plan = StepPlan(tuple(Slice(request, context, length, samples=True) for request in requests))
     forwards_ns = [engine.runner.execute(plan).forward_ns for _ in range(passes)]
-    arithmetic = Arithmetic(engine.config, engine.weights, engine.kv_dtype)
+    arithmetic = Arithmetic(engine.config, engine.storage, engine.kv_dtype)
     records = tuple(
         SliceRecord(request.id, context, length, 1, 0, 0, len(request.block_table))
         for request in requests
@@ -116,7 +127,9 @@ def measure(engine: Engine, passes: int, kind: str, batch: int, context: int, le
         context=context,
         length=length,
         bytes=work.bytes_total,
+        kv_bytes=work.kv_read_bytes + work.kv_write_bytes,
         flops=work.flops,
+        attention_flops=work.attention_flops,
         forward_s=min(forwards_ns) / 1e9,
         floor_s=None if floor is None else floor.s,
     )
@@ -134,6 +147,14 @@ def _request(engine: Engine, number: int, tokens: int) -> Request:
     )
 
 
+FURTHER_TERMS: dict[str, Callable[[Point], float]] = {
+    "tokens": lambda point: point.batch * point.length,
+    "tokens of context": lambda point: point.batch * point.context,
+    "bytes of KV apart": lambda point: point.kv_bytes,
+    "FLOPs of attention apart": lambda point: point.attention_flops,
+}
+
+
 def fit(points: Sequence[Point]) -> dict[str, Any]:
     """Fit by least squares of relative error, so that short steps count as much as long ones."""
     measured = np.array([point.forward_s for point in points])
@@ -142,20 +163,31 @@ def fit(points: Sequence[Point]) -> dict[str, Any]:
     overhead_s, per_byte, per_flop = factors
     residuals = measured - terms @ factors
     worst = int(np.argmax(np.abs(residuals / measured)))
-    spread = float(((measured - measured.mean()) ** 2).sum())
     floors = [(point, point.floor_s) for point in points if point.floor_s is not None]
     violated = [point.where for point, floor_s in floors if point.forward_s < floor_s]
     return {
         "overhead_ms": overhead_s * 1e3,
         "implied_bytes_per_s": 1 / per_byte if per_byte > 0 else None,
         "implied_flops_per_s": 1 / per_flop if per_flop > 0 else None,
-        "r_squared": 1 - float((residuals**2).sum()) / spread,
+        "r_squared": _r_squared(terms, measured),
+        "r_squared_with": {
+            name: _r_squared(np.column_stack([terms, [term(p) for p in points]]), measured)
+            for name, term in FURTHER_TERMS.items()
+        },
+        "mean_relative_residual": float(np.abs(residuals / measured).mean()),
         "worst_relative_residual": float(residuals[worst] / measured[worst]),
         "worst_at": points[worst].where,
         "best_efficiency": max((floor_s / p.forward_s for p, floor_s in floors), default=None),
         "floor_violations": len(violated),
         "violated_at": violated,
     }
+
+
+def _r_squared(terms: np.ndarray, measured: np.ndarray) -> float:
+    """Say what share of the steps' spread the terms explain, fitted anew."""
+    residuals = measured - terms @ _positive_factors(terms / measured[:, None])
+    spread = float(((measured - measured.mean()) ** 2).sum())
+    return 1 - float((residuals**2).sum()) / spread
 
 
 def _positive_factors(rows: np.ndarray) -> np.ndarray:

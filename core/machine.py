@@ -29,7 +29,7 @@ class Peak:
 class Peaks:
     """The rates that floors divide by. None is unknown: no floor is made of it.
 
-    `cache` applies to a step whose bytes fit twice into `cache_bytes`, the last-level cache.
+    `cache` applies to a step whose bytes fit into `cache_bytes`, the last-level cache.
     `flops` is in the arithmetic named by `arithmetic` ("fp32" on the torch path).
     """
 

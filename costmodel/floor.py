@@ -48,7 +48,7 @@ class Floor:
 def floor_of(work: Work, peaks: Peaks) -> Floor | None:
     """Divide work by peaks; None where a peak that is needed is unknown: never a made-up floor.
 
-    A step that fits twice into the last-level cache is held against the cache's bandwidth.
+    A step that fits into the last-level cache is held against the cache's bandwidth.
     """
     level, peak = memory_peak(work.bytes_read, peaks)
     if peak is None or peaks.flops is None:
@@ -58,6 +58,6 @@ def floor_of(work: Work, peaks: Peaks) -> Floor | None:
 
 def memory_peak(bytes_read: int, peaks: Peaks) -> tuple[MemoryLevel, Peak | None]:
     """Choose the memory that the bytes can be read from when the same step ran just before."""
-    if peaks.cache is not None and 2 * bytes_read <= peaks.cache_bytes:
+    if peaks.cache is not None and bytes_read <= peaks.cache_bytes:
         return MemoryLevel.CACHE, peaks.cache
     return MemoryLevel.DRAM, peaks.dram

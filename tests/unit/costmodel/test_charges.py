@@ -143,10 +143,10 @@ def test_a_step_is_compared_with_its_slower_roof() -> None:
     assert memory.regime(host_ns=memory.ns + 1) is Regime.OVERHEAD
 
 
-def test_a_step_that_fits_twice_into_the_cache_is_compared_with_the_cache() -> None:
+def test_a_step_that_fits_into_the_cache_is_compared_with_the_cache() -> None:
     work = TINY.work((piece(start=96),), (), distinct_token_ids=1)
-    small = floor_of(work, peaks(1e9, 1e15, 5e9, cache_bytes=2 * work.bytes_read))
-    large = floor_of(work, peaks(1e9, 1e15, 5e9, cache_bytes=2 * work.bytes_read - 1))
+    small = floor_of(work, peaks(1e9, 1e15, 5e9, cache_bytes=work.bytes_read))
+    large = floor_of(work, peaks(1e9, 1e15, 5e9, cache_bytes=work.bytes_read - 1))
     assert small is not None
     assert large is not None
     assert (small.level, large.level) == (MemoryLevel.CACHE, MemoryLevel.DRAM)
