@@ -103,6 +103,17 @@ def test_a_tenant_that_was_away_has_saved_nothing_up() -> None:
     assert world.admissions()[:4] == ["b1", "a4", "b2", "a5"]
 
 
+def test_a_tenant_that_comes_back_still_owes_what_it_was_served() -> None:
+    shares = Shares()
+    for tenant in "ab":
+        shares.join(tenant)
+    shares.charge("a", 100)
+    shares.charge("b", 10)
+    shares.leave("a")
+    shares.join("a")
+    assert (shares.served("a"), shares.served("b")) == (100, 10)
+
+
 def test_two_tenants_with_a_backlog_are_served_the_same() -> None:
     """Jain's index over what was served: 1 is equal. One sends long requests, the other short."""
     world = World(max_num_seqs=8, max_num_batched_tokens=64)
@@ -232,6 +243,14 @@ def test_nobody_joins_a_static_batch_until_all_of_it_has_ended() -> None:
     world.add(*(request(name) for name in "wxyz"))
     first = [world.step().admitted for _ in range(5)]
     assert first == [("w", "x"), (), (), (), ("y", "z")]
+
+
+def test_a_slot_that_a_static_batch_frees_stays_empty() -> None:
+    world = World(batching=Batching.STATIC, max_num_seqs=2)
+    short = request("short")
+    short.max_tokens = 1
+    world.add(short, request("x"), request("y"))
+    assert [world.step().admitted for _ in range(5)] == [("short", "x"), (), (), (), ("y",)]
 
 
 def test_a_static_batch_is_filled_over_several_steps_when_the_budget_is_short() -> None:
