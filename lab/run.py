@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -19,6 +21,7 @@ from costmodel.totals import Width
 from lab.describe import describe
 from lab.experiments import EXPERIMENTS
 from lab.experiments.base import Bench, Experiment
+from lab.experiments.widths import Widths
 from lab.outcome import Outcome
 from lab.report import page_of, prediction_text, text_of
 from lab.server import Server, serving
@@ -59,7 +62,7 @@ def run_lab(lab: Lab, serve: Serve) -> int:
     """
     if lab.out is not None:
         _make_folder(lab.out)
-    subject = learn(lab.model, serve)
+    subject = learn(lab, serve)
     chosen = [kind(subject, lab.short) for kind in EXPERIMENTS if kind.number in lab.numbers]
     _write_predictions(lab, chosen)
     outcomes: list[Outcome] = []
@@ -74,19 +77,31 @@ def run_lab(lab: Lab, serve: Serve) -> int:
     return int(any(outcome.worst is None for outcome in outcomes))
 
 
-def learn(model: str, serve: Serve) -> Subject:
-    """Ask the engine what the model is, and a first server for the machine's peaks.
+def learn(lab: Lab, serve: Serve) -> Subject:
+    """Ask the engine what the model is, and a server of each width for the machine's peaks.
 
+    Cost: a start for each width, where narrower ones are compared; the peaks are measured anew.
     Raises:
         SettingsError: no peak is known, so that nothing can be predicted.
     """
-    description = describe(model)
+    description = describe(lab.model)
+    subprocess.run(
+        [sys.executable, "-m", "engine", "--calibrate", *lab.flags],
+        check=False,
+        capture_output=True,
+    )
     with serve() as server:
         peaks = peaks_of(server.scrape(), description.cache_bytes)
     if peaks is None:
         raise SettingsError("the server knows no peaks of this machine")
+    by_width = {}
+    for width in Widths.others(lab.short) if Widths.number in lab.numbers else ():
+        with contextlib.suppress(SettingsError), serve("--weights", width) as server:
+            if found := peaks_of(server.scrape(), description.cache_bytes):
+                by_width[width] = found
     fp32 = Width.parse("fp32")
-    return Subject(config=description.model, weights=fp32, kv=fp32, peaks=peaks)
+    config = description.model
+    return Subject(config=config, weights=fp32, kv=fp32, peaks=peaks, peaks_by_width=by_width)
 
 
 def measured(chosen: Sequence[Experiment], serve: Serve) -> Iterator[Outcome]:

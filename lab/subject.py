@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from core.machine import Peak, Peaks, PeakSource
@@ -15,12 +15,16 @@ from loadgen.join import Scrape
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """Invariant: both rates of `peaks` are known; without them there is nothing to predict."""
+    """`peaks_by_width` holds the peaks of other widths, where their arithmetic has its own.
+
+    Invariant: both rates of all peaks are known; without them there is nothing to predict.
+    """
 
     config: ModelConfig
     weights: Width
     kv: Width
     peaks: Peaks
+    peaks_by_width: Mapping[str, Peaks] = field(default_factory=dict)
 
     @cached_property
     def totals(self) -> Totals:
@@ -40,7 +44,8 @@ class Subject:
         return self.floor(self.totals.work(requests, 0, tokens))
 
     def stored_as(self, width: Width) -> Subject:
-        return replace(self, weights=width)
+        peaks = self.peaks_by_width.get(width.name, self.peaks)
+        return replace(self, weights=width, peaks=peaks)
 
 
 def peaks_of(scrape: Scrape, cache_bytes: int) -> Peaks | None:

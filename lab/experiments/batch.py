@@ -19,7 +19,7 @@ class Batch(Experiment):
     x_name = "batch"
     log = True
 
-    prompt, output = 128, 33
+    prompt, output = 128, 65  # so long that all still run when the last one is prefilled
 
     @property
     def batches(self) -> tuple[int, ...]:

@@ -16,8 +16,8 @@ class Context(Experiment):
     x_name = "context"
     log = True
 
-    output = 17
-    flags = ("--kv-memory", "768MB", "--max-num-batched-tokens", "512")
+    output = 33  # so long, in so large steps, that all still run when the last one is prefilled
+    flags = ("--kv-memory", "768MB", "--max-num-batched-tokens", "8192")
 
     @property
     def cells(self) -> tuple[tuple[int, int], ...]:
@@ -65,17 +65,17 @@ class Context(Experiment):
             own = [row for row in rows if row.series == series and row.measured]
             if len(own) > 1 and own[0].measured and own[-1].measured:
                 growth.append(
-                    f"at {series} the ITL grows {own[-1].predicted / own[0].predicted:.2f} × by"
-                    f" prediction and {own[-1].measured / own[0].measured:.2f} × in truth"
+                    f"at {series} from context {own[0].x} to {own[-1].x} the ITL grows"
+                    f" {own[-1].predicted / own[0].predicted:.2f} × by prediction and"
+                    f" {own[-1].measured / own[0].measured:.2f} × in truth"
                 )
         if not growth:
             return "Nothing was measured."
         accounts = [row.account for row in rows if row.account]
         return (
-            f"KV is {min(shares):.1%} to {max(shares):.1%} of a step's bytes here. From context"
-            f" {self.cells[0][1]} to {self.cells[-1][1]}, {'; '.join(growth)}. The crossover, where"
-            f" KV passes the weights, is at context × batch ="
-            f" {self.crossover():,} tokens. Over all cells: {merged(accounts).words()}."
+            f"KV is {min(shares):.1%} to {max(shares):.1%} of a step's bytes here:"
+            f" {'; '.join(growth)}. The crossover, where KV passes the weights, is at context ×"
+            f" batch = {self.crossover():,} tokens. Over all cells: {merged(accounts).words()}."
         )
 
     def crossover(self) -> int:

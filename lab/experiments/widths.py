@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from core.errors import SettingsError
 from costmodel.totals import Width
@@ -15,7 +15,6 @@ from lab.server import Server
 from lab.units import scaled
 
 WIDTHS: Final = ("fp32", "fp16", "int8", "int4")  # the last two need the native kernels
-PEAK: Final = "floorline_peak_flops_per_second"
 
 
 class Widths(Experiment):
@@ -27,13 +26,14 @@ class Widths(Experiment):
 
     prompt, output = 256, 33
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._peaks: dict[str, float | None] = {}  # FLOP/s in the arithmetic of each width
-
     @property
     def widths(self) -> tuple[str, ...]:
-        return WIDTHS[:2] if self.short else WIDTHS
+        return (WIDTHS[0], *self.others(self.short))
+
+    @staticmethod
+    def others(short: bool) -> tuple[str, ...]:
+        """Name the widths that are held against fp32."""
+        return WIDTHS[1:2] if short else WIDTHS[1:]
 
     def predict(self) -> list[Row]:
         return [
@@ -56,7 +56,6 @@ class Widths(Experiment):
             budget = ("--max-num-batched-tokens", str(self.prompt))
             try:
                 with bench.serve("--weights", width, *kv, *budget) as server:
-                    self._peaks[width] = server.scrape().total(PEAK)
                     timed |= {(row.series, width): row for row in self._timed(server, width)}
             except SettingsError:
                 continue
@@ -84,13 +83,12 @@ class Widths(Experiment):
         return replace(row, measured=base.measured / own.measured, account=own.account)
 
     def facts(self, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
-        flops = self.subject.peaks.flops
-        assert flops is not None
-        told = scaled(flops.per_s, "FLOP/s")
-        return [
-            (f"peak of the arithmetic for {width}", told, scaled(self._peaks.get(width), "FLOP/s"))
-            for width in self.widths
-        ]
+        facts = []
+        for width in self.widths:
+            flops = self.subject.stored_as(Width.parse(width)).peaks.flops
+            assert flops is not None
+            facts.append((f"peak of the arithmetic for {width}", scaled(flops.per_s, "FLOP/s"), ""))
+        return facts
 
     def read(self, rows: Sequence[Row]) -> str:
         known = [row for row in rows if row.measured and row.x != "fp32"]
@@ -103,6 +101,7 @@ class Widths(Experiment):
         ]
         return (
             "Decode reads every weight for each token, so that by prediction its gain is that of"
-            " the bytes; a prompt's tokens share the read, so that FLOPs hold prefill where it is."
+            " the bytes; a prompt's tokens share the read, so that prefill gains only what a"
+            " narrower arithmetic has in peak."
             f" Against fp32: {', '.join(parts)}."
         )

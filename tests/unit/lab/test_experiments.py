@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from lab.experiments.widths import Widths
 from lab.outcome import Outcome
 from lab.run import predictions
 from lab.simulate import makespan_s
+from tests.unit.costmodel.models import peaks
 from tests.unit.lab.subjects import SLOWDOWN, SUBJECT, ScriptedServers
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/predictions.json").read_text())
@@ -54,7 +56,7 @@ def test_predictions_are_those_of_the_golden_file(kind: type[Experiment]) -> Non
 def test_the_golden_batch_1_step_is_its_bytes_over_the_bandwidth() -> None:
     """One prediction by hand, so that the file cannot drift with the code."""
     weights = 5_838_080 - 260 * 256 + 256  # all but the input embedding, and one row of it
-    kv = (128 + 33 // 2 + 1) * 3072
+    kv = (128 + 65 // 2 + 1) * 3072
     assert {row[1]: row[2] for row in GOLDEN["4"]}[1] == pytest.approx(
         (4 * weights + kv) / 10e9 * 1e3
     )
@@ -156,6 +158,13 @@ def test_narrow_weights_speed_up_decode_and_not_prefill() -> None:
     assert found["decode", "fp16"] == pytest.approx(1.93, abs=0.01)
     assert found["prefill", "int4"] == pytest.approx(1.0)
     assert outcome.flag is None, "the scripted machine is as slow at each width"
+
+
+def test_a_width_is_predicted_from_the_peaks_of_its_own_arithmetic() -> None:
+    quick = replace(SUBJECT, peaks_by_width={"int8": peaks(flops_per_s=400e9)})
+    found = {(row.series, row.x): row.predicted for row in Widths(quick).predict()}
+    assert found["prefill", "int8"] == pytest.approx(4.0, rel=0.01)
+    assert found["prefill", "fp16"] == pytest.approx(1.0)
 
 
 def test_the_knee_is_the_most_that_any_rate_had_answered() -> None:

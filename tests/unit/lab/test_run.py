@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from core.errors import SettingsError
-from core.wire import Description
 from lab.commands import add_commands
 from lab.experiments.context import Context
 from lab.outcome import Account, Outcome, Row, merged
@@ -18,7 +17,6 @@ from lab.report import page_of, text_of
 from lab.run import Lab, run_lab
 from lab.subject import peaks_of
 from loadgen.join import Scrape
-from tests.unit.costmodel.models import TINYGPT
 from tests.unit.lab.subjects import METRICS, SUBJECT, ScriptedServers
 
 PEAKS = 'floorline_peak_bytes_per_second{level="dram"} 1e10\n'
@@ -26,9 +24,8 @@ PEAKS = 'floorline_peak_bytes_per_second{level="dram"} 1e10\n'
 
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answer for the engine and for the first server, so that no process is started."""
-    monkeypatch.setattr("lab.run.describe", lambda model: Description(TINYGPT, 2**25))
-    monkeypatch.setattr("lab.run.peaks_of", lambda scrape, cache: SUBJECT.peaks)
+    """Know the machine already, so that no process is started."""
+    monkeypatch.setattr("lab.run.learn", lambda lab, serve: SUBJECT)
 
 
 def lab(*numbers: int, out: Path | None = None) -> Lab:
@@ -40,8 +37,7 @@ def test_every_prediction_is_written_before_anything_is_measured(tmp_path: Path)
     servers, seen = ScriptedServers(), []
 
     def serve(*flags: str):  # type: ignore[no-untyped-def]
-        if len(servers.flags):
-            seen.append(json.loads((tmp_path / "predictions.json").read_text()))
+        seen.append(json.loads((tmp_path / "predictions.json").read_text()))
         return servers.serve(*flags)
 
     assert run_lab(lab(4, 7, out=tmp_path), serve) == 0  # type: ignore[arg-type]
