@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -92,7 +92,7 @@ class Outcome:
             return None
         return (
             f"The prediction misses by {worst.miss:.1f} × at {place(self, worst)}, more than the"
-            f" stated {self.tolerance:g} ×. {left_out(row.account for row in (worst,))}"
+            f" stated {self.tolerance:g} ×. {left_out(worst.account)}"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -103,12 +103,9 @@ def place(outcome: Outcome, row: Row) -> str:
     return f"{row.series}, {outcome.x_name} {row.x}"
 
 
-def left_out(accounts: Iterable[Account | None]) -> str:
+def left_out(account: Account | None) -> str:
     """Name the largest cause of lost time and what the model leaves out there."""
-    lost: dict[str, float] = {}
-    for account in accounts:
-        for cause, seconds in account.lost_s.items() if account else ():
-            lost[cause] = lost.get(cause, 0.0) + seconds
+    lost = {} if account is None else account.lost_s
     causes = [cause for cause in sorted(lost, key=lambda name: -lost[name]) if lost[cause] > 0]
     if not causes:
         return "No account of its time was kept."
