@@ -6,7 +6,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 python=${1:-python}
 work=$root/build/sanitized
 mkdir -p "$work/tree"
-cmake -S "$root/kernels" -B "$work/cmake" -DFLOORLINE_SANITIZE=ON -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+cmake -S "$root/kernels" -B "$work/cmake" -DFLOORLINE_SANITIZE=ON -DCMAKE_BUILD_TYPE=Sanitize \
   -DPython_EXECUTABLE="$(command -v "$python")" >/dev/null
 cmake --build "$work/cmake" --target _native
 # A copy of what the tests import, so that the sanitised module stands where the real one would.

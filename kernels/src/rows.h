@@ -48,6 +48,8 @@ inline void rms_norm(const float* x, const float* weight, int width, float eps, 
   }
 }
 
+constexpr float kSmallest = 1e-30f;  // a group below it is zero: its inverse would overflow
+
 // Quantise a row to int8 with one scale a group of 32. A NaN or infinity makes its group NaN.
 inline void quantise(const Activations& a, int row) {
   const float* x = a.values + static_cast<size_t>(row) * a.stride;
@@ -56,10 +58,11 @@ inline void quantise(const Activations& a, int row) {
   int32_t* starts = a.starts + static_cast<size_t>(row) * a.group_stride();
   float* offsets = a.offsets + static_cast<size_t>(row) * a.group_stride();
   for (int g = 0; g < a.group_stride(); ++g, x += kGroup, bytes += kGroup) {
-    const Lanes low = load(x), high = load(x + kLanes);
-    const float peak = largest(maximum(absolute(low), absolute(high)));
+    Lanes low = load(x), high = load(x + kLanes);
     const float poison = sum(add(sub(low, low), sub(high, high)));  // 0, or NaN
-    const Lanes inverse = splat(peak > 0.f ? 127.f / peak : 0.f);
+    if (poison != 0.f) low = high = zeros();
+    const float peak = largest(maximum(absolute(low), absolute(high)));
+    const Lanes inverse = splat(peak > kSmallest ? 127.f / peak : 0.f);
     const Ints q0 = to_nearest(mul(low, inverse)), q1 = to_nearest(mul(high, inverse));
     store_bytes(bytes, q0);
     store_bytes(bytes + kLanes, q1);

@@ -104,3 +104,12 @@ def test_a_bad_activation_spoils_its_own_row_and_no_other(target: PanelFormat, b
         y = multiplied(x, pack(weights, target), isa=isa)
         assert not np.isfinite(y[1]).any()
         assert np.isfinite(y[[0, 2]]).all()
+
+
+@pytest.mark.parametrize("size", [1e-38, 1e-30, 1e30])
+def test_activations_of_any_size_are_rounded_without_overflow(size: float) -> None:
+    weights, x = random_case(16, 32, 2, 6)
+    for isa in isas():
+        y = multiplied((x * size).astype(np.float32), pack(weights, PanelFormat.INT8), isa=isa)
+        assert np.isfinite(y).all()
+        assert np.abs(y).max() < 100 * size
