@@ -59,7 +59,7 @@ class Scheduler:
         assert request.prompt_ids, f"{request.id} has nothing to compute"
         assert self.fits(request), f"{request.id} could not finish alone in the pool"
         request.arrival = self._arrivals = self._arrivals + 1
-        self._shares.join(request.tenant)
+        self._shares.join(request.tenant, self._waiting.has(request.tenant))
         self._waiting.push(request)
 
     # ── plan ──────────────────────────────────────────────────────────────────────────────────

@@ -17,11 +17,17 @@ class Shares:
         self._live: Counter[str] = Counter()  # requests by tenant
         self.total = 0
 
-    def join(self, tenant: str) -> None:
-        """Count a request in; whoever comes back starts no lower than the least served here."""
-        if tenant not in self._live:
-            least = min((self._served[other] for other in self._live), default=0)
-            self._served[tenant] = max(self._served.get(tenant, 0), least)
+    def join(self, tenant: str, waits_already: bool) -> None:
+        """Count a request in; whoever begins to wait starts no lower than the others who are here.
+
+        With nobody else here it starts no lower than anybody was: who comes back owes it nothing.
+        """
+        served = self._served.get(tenant, 0)
+        if not waits_already:
+            others = [self._served[other] for other in self._live if other != tenant]
+            least = min(others) if others else max(self._served.values(), default=0)
+            served = max(served, least)
+        self._served[tenant] = served
         self._live[tenant] += 1
 
     def leave(self, tenant: str) -> None:

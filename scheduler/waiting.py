@@ -39,6 +39,10 @@ class WaitingQueue:
     def get(self, id: RequestId) -> Request | None:
         return self._requests.get(id)
 
+    def has(self, tenant: str) -> bool:
+        """Whether a request of `tenant` waits, in any class."""
+        return any(other == tenant for _, other in self._lines)
+
     @property
     def head(self) -> Request:
         """The one to admit next, of a queue that is not empty."""

@@ -26,6 +26,7 @@ class AdmissionOrder:
         self._heads: dict[Line, tuple[RequestId, int]] = {}  # and all that was served by then
         self._batch_is_full = False
         self._backlog_began: Counter[str] | None = None  # what was served when both had one
+        self._classes: set[int] = set()
         self._longest = 1  # tokens that one request may run, a recomputation of each included
 
     def check(
@@ -100,7 +101,8 @@ class AdmissionOrder:
     def _check_shares(self, left: list[Request], live: list[Request]) -> None:
         """S8: while two tenants of one class have a backlog, what they are served stays close."""
         both = {request.tenant for request in left} == {"a", "b"}
-        one_class = len({request.priority for request in live}) == 1
+        self._classes |= {request.priority for request in live}
+        one_class = len(self._classes) == 1  # ever: to go first by class leaves a debt
         if not both or not one_class or self._somebody_aged():
             self._backlog_began = None
             return

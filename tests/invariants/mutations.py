@@ -320,12 +320,16 @@ MUTANTS = (
     Mutant(
         "who was away has saved up a right",
         SHARES,
-        "max(self._served.get(tenant, 0), least)",
-        "self._served.get(tenant, 0)",
+        "served = max(served, least)",
+        "pass",
     ),
     Mutant(
-        "who comes back owes nothing", SHARES, "max(self._served.get(tenant, 0), least)", "least"
+        "who comes alone owes the others",
+        SHARES,
+        "max(self._served.values(), default=0)",
+        "0",
     ),
+    Mutant("who comes back owes nothing", SHARES, "max(served, least)", "least"),
     Mutant(
         "tenants are remembered for ever",
         SHARES,

@@ -21,7 +21,7 @@ def slices(prompt_logprobs: int | None, computed: int = 0, highest: int = 0) -> 
         highest_computed_tokens=highest,
     )
     drafts, shares = [], Shares()
-    shares.join(request.tenant)
+    shares.join(request.tenant, waits_already=False)
     while request.pending_tokens:
         draft = Draft(2, shares)
         room = draft.room(request.pending_tokens, request.computed_tokens)

@@ -106,12 +106,33 @@ def test_a_tenant_that_was_away_has_saved_nothing_up() -> None:
 def test_a_tenant_that_comes_back_still_owes_what_it_was_served() -> None:
     shares = Shares()
     for tenant in "ab":
-        shares.join(tenant)
+        shares.join(tenant, waits_already=False)
     shares.charge("a", 100)
     shares.charge("b", 10)
     shares.leave("a")
-    shares.join("a")
+    shares.join("a", waits_already=False)
     assert (shares.served("a"), shares.served("b")) == (100, 10)
+
+
+def test_who_only_ran_while_others_waited_has_saved_nothing_up() -> None:
+    shares = Shares()
+    for tenant in "ab":
+        shares.join(tenant, waits_already=False)
+    shares.charge("b", 100)
+    shares.join("b", waits_already=True)
+    shares.join("a", waits_already=False)
+    assert (shares.served("a"), shares.served("b")) == (100, 100)
+
+
+def test_nobody_owes_who_came_when_nobody_else_was_there() -> None:
+    shares = Shares()
+    for tenant in "abc":
+        shares.join(tenant, waits_already=False)
+    shares.charge("a", 100)
+    shares.leave("a")
+    shares.leave("b")
+    shares.join("c", waits_already=False)
+    assert shares.served("c") == 100
 
 
 def test_two_tenants_with_a_backlog_are_served_the_same() -> None:
@@ -186,7 +207,7 @@ def test_a_head_ages_from_when_it_became_the_head() -> None:
     first, second, other = request("x"), request("y"), request("z", "b")
     for number, each in enumerate((first, second, other)):
         each.arrival = number
-        shares.join(each.tenant)
+        shares.join(each.tenant, waits_already=False)
         queue.push(each)
     shares.charge("b", 1)
     shares.charge("a", 8)
@@ -208,7 +229,7 @@ def test_preempted_requests_keep_their_order_however_they_come_back() -> None:
     requests = [request(name) for name in "wxyz"]
     for number, each in enumerate(requests):
         each.arrival = number
-        shares.join(each.tenant)
+        shares.join(each.tenant, waits_already=False)
     queue.push(requests[3])
     for each in (requests[1], requests[0], requests[2]):
         queue.push_back(each)
