@@ -1,6 +1,8 @@
-"""How many blocks there are and how long a request may be: pure functions, no tensors."""
+"""How many blocks there are and how long a request may be. No tensors live here."""
 
 from __future__ import annotations
+
+import os
 
 from core.errors import SettingsError
 from core.formats import KVFormat, MatrixFormat, Storage
@@ -20,20 +22,24 @@ def resolve_num_blocks(settings: KVSettings, config: ModelConfig, kv: KVFormat) 
     """Count the blocks of the KV store: as told, or as many as --kv-memory holds.
 
     Raises:
-        SettingsError: not one block.
+        SettingsError: not one block, or more than this machine's memory.
     """
     if settings.block_size < 1:
         raise SettingsError(f"--block-size {settings.block_size}: must be at least 1")
-    if settings.num_kv_blocks is not None:
-        if settings.num_kv_blocks < 1:
-            raise SettingsError(f"--num-kv-blocks {settings.num_kv_blocks}: must be at least 1")
-        return settings.num_kv_blocks
     block_bytes = settings.block_size * kv_bytes_per_token(config, kv)
-    blocks = parse_bytes(settings.kv_memory, "--kv-memory") // block_bytes
-    if blocks < 1:
-        raise SettingsError(
-            f"--kv-memory {settings.kv_memory}: a block of {config.name} takes {block_bytes} bytes"
-        )
+    if settings.num_kv_blocks is not None:
+        flag, blocks = f"--num-kv-blocks {settings.num_kv_blocks}", settings.num_kv_blocks
+        if blocks < 1:
+            raise SettingsError(f"{flag}: must be at least 1")
+    else:
+        flag = f"--kv-memory {settings.kv_memory}"
+        blocks = parse_bytes(settings.kv_memory, "--kv-memory") // block_bytes
+        if blocks < 1:
+            raise SettingsError(f"{flag}: a block of {config.name} takes {block_bytes} bytes")
+    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if blocks * block_bytes > memory_bytes:
+        message = f"{flag}: {blocks * block_bytes} bytes, and this machine has {memory_bytes}"
+        raise SettingsError(message)
     return blocks
 
 

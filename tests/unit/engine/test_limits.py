@@ -51,10 +51,14 @@ def test_blocks_are_told_or_what_the_memory_holds(
         (KVSettings(num_kv_blocks=0), "--num-kv-blocks 0"),
         (KVSettings(block_size=0), "--block-size 0"),
         (KVSettings(kv_memory="much"), "--kv-memory"),
+        (KVSettings(kv_memory="1048576GB"), "--kv-memory 1048576GB: .* this machine has"),
+        (KVSettings(num_kv_blocks=2**40), f"--num-kv-blocks {2**40}: .* this machine has"),
     ],
     ids=str,
 )
-def test_a_store_without_a_block_is_refused(settings: KVSettings, words: str) -> None:
+def test_a_store_without_a_block_or_larger_than_the_machine_is_refused(
+    settings: KVSettings, words: str
+) -> None:
     with pytest.raises(SettingsError, match=words):
         resolve_num_blocks(settings, CONFIG, KVFormat.FP32)
 
