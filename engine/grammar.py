@@ -32,7 +32,7 @@ _LIMITS: Final = LLParserLimits(
 )
 
 # White space only where one blank is usual: unbounded, a model may emit it until its length ends.
-_JSON_OPTIONS: Final[Any] = {
+JSON_OPTIONS: Final[Any] = {
     "whitespace_flexible": False,
     "item_separator": ", ?",
     "key_separator": ": ?",
@@ -157,10 +157,10 @@ def _library_text(grammar: Grammar) -> str:
         match grammar.kind:
             case GrammarKind.JSON_OBJECT:
                 return LLMatcher.grammar_from_json_schema(
-                    '{"type": "object"}', overrides=_JSON_OPTIONS
+                    '{"type": "object"}', overrides=JSON_OPTIONS
                 )
             case GrammarKind.JSON_SCHEMA:
-                return LLMatcher.grammar_from_json_schema(grammar.text, overrides=_JSON_OPTIONS)
+                return LLMatcher.grammar_from_json_schema(grammar.text, overrides=JSON_OPTIONS)
             case GrammarKind.REGEX:
                 return LLMatcher.grammar_from_regex(grammar.text)
             case GrammarKind.CHOICE:

@@ -75,4 +75,5 @@ class GrammarQueue:
         except InvalidValue as error:
             self._tell(Compiled(id, None, error.message))
         except Exception as error:  # our own bug, or the library's: it ends this request alone
+            log.exception("a %s grammar could not be compiled", grammar.kind)
             self._tell(Compiled(id, None, f"{type(error).__name__}: {error}"))

@@ -11,8 +11,8 @@ from core.formats import KVFormat, Storage
 from core.model import ModelConfig, TensorRole
 from engine.batch import StepBatch
 from engine.rotary import inverse_frequencies
-from engine.weights import Weights
-from kernels import NativeModel, NativeOptions, PackedMatrix, PanelFormat, build_model
+from engine.weights import Weights, allocated_bytes
+from kernels import NativeOptions, PackedMatrix, PanelFormat, build_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,9 @@ class NativeNetwork:
         )
         self.isa, self.block_size = self._model.isa, sizes.block_size
         self.kv_bytes = self._model.kv_bytes
-        self.weight_bytes = _by_role(config, weights, self._model)
+        self.weight_bytes = allocated_bytes(weights, config)
+        copied = self._model.weight_bytes
+        assert sum(self.weight_bytes.values()) == copied, "the native model copied other bytes"
         self._logits = np.empty((1, config.vocab_size), np.float32)  # grows to the widest step
 
     def prepare(self, batch: StepBatch) -> tuple[np.ndarray, ...]:
@@ -93,12 +95,3 @@ def _packed(
             data = PackedMatrix(data, spec.rows, spec.columns, kind)
         found[spec.name] = data
     return found
-
-
-def _by_role(config: ModelConfig, weights: Weights, model: NativeModel) -> dict[TensorRole, int]:
-    """Split what the model allocated by role, as the arrays it copied say."""
-    sums: dict[TensorRole, int] = {}
-    for spec in config.tensors():
-        sums[spec.role] = sums.get(spec.role, 0) + weights[spec.name].nbytes
-    assert sum(sums.values()) == model.weight_bytes, "the native model copied other bytes"
-    return sums

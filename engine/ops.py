@@ -1,6 +1,7 @@
-"""The seam between the model and whatever computes it: plain torch here, native kernels later.
+"""The seam between the decoder and the arithmetic that it is written in; `TorchOps` is one such.
 
-An implementation may pack matrices and prepare a step's attention as it likes: both come back to
+The native kernels stand behind another seam, `Network`: they run a whole step in one call. An
+implementation may pack matrices and prepare a step's attention as it likes: both come back to
 it as they left it. Activations are fp32 whatever weights and KV are stored in.
 """
 

@@ -9,6 +9,7 @@ import torch
 
 from core.request import Request, RequestId
 from core.step import StepPlan, StepResult
+from engine.grammar import Matcher
 from engine.logits import adjust
 from engine.logprobs import Ask, logprobs
 from engine.sampler import sample
@@ -51,7 +52,8 @@ def _is_finite(row: torch.Tensor) -> bool:
 def _why(request: Request, adjusted: torch.Tensor) -> str:
     if not torch.isneginf(adjusted.amax()):
         return NOT_FINITE
-    return getattr(request.matcher, "error", "") or NOTHING_ALLOWED
+    error = request.matcher.error if isinstance(request.matcher, Matcher) else ""
+    return error or NOTHING_ALLOWED
 
 
 def _asks(requests: list[Request], tokens: dict[RequestId, int]) -> Iterator[Ask]:

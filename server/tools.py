@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from core.errors import InvalidType, InvalidValue, MissingParameter
 from core.request import Grammar, GrammarKind
+from engine.grammar import JSON_OPTIONS
 from server.fields import Field, Structure, table_of
 from server.kinds import Anything, Boolean, Kind, ListOf, OneOf, Schema, Text
 from server.messages import Message
@@ -20,14 +21,6 @@ OPEN_TAG: Final = "<tool_call>"
 CLOSE_TAG: Final = "</tool_call>"
 MAX_TOOLS: Final = 128
 NAME: Final = "[A-Za-z0-9_-]{1,64}"
-# White space only where one blank is usual: unbounded, a model may emit it until its length ends.
-_TIGHT: Final = {
-    "whitespace_flexible": False,
-    "item_separator": ", ?",
-    "key_separator": ": ?",
-    "lenient": False,
-    "coerce_one_of": False,
-}
 
 _FUNCTION: Final = table_of(
     [
@@ -131,7 +124,7 @@ def _given(function: Mapping[str, Any]) -> dict[str, Any]:
 def _call(function: Mapping[str, Any]) -> str:
     """Write the rule of one function's call; its schema stays a root, so that its refs hold."""
     begin = json.dumps(f'{{"name": "{function["name"]}", "arguments": ')
-    schema = {"type": "object", **function.get("parameters", {}), "x-guidance": _TIGHT}
+    schema = {"type": "object", **function.get("parameters", {}), "x-guidance": JSON_OPTIONS}
     return f'{begin} %json {json.dumps(schema)} "}}"'
 
 
