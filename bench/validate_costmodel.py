@@ -163,6 +163,8 @@ def fit(points: Sequence[Point]) -> dict[str, Any]:
     overhead_s, per_byte, per_flop = factors
     residuals = measured - terms @ factors
     worst = int(np.argmax(np.abs(residuals / measured)))
+    apart = np.column_stack([terms, [point.attention_flops for point in points]])
+    slower = _positive_factors(apart / measured[:, None])  # what a FLOP of attention takes more
     floors = [(point, point.floor_s) for point in points if point.floor_s is not None]
     violated = [point.where for point, floor_s in floors if point.forward_s < floor_s]
     return {
@@ -173,6 +175,12 @@ def fit(points: Sequence[Point]) -> dict[str, Any]:
         "r_squared_with": {
             name: _r_squared(np.column_stack([terms, [term(p) for p in points]]), measured)
             for name, term in FURTHER_TERMS.items()
+        },
+        "with_attention_apart": {
+            "implied_bytes_per_s": 1 / slower[1] if slower[1] > 0 else None,
+            "implied_flops_per_s": 1 / slower[2] if slower[2] > 0 else None,
+            "implied_attention_flops_per_s": 1 / (slower[2] + slower[3]) if slower[3] > 0 else None,
+            "mean_relative_residual": float(np.abs(1 - apart @ slower / measured).mean()),
         },
         "mean_relative_residual": float(np.abs(residuals / measured).mean()),
         "worst_relative_residual": float(residuals[worst] / measured[worst]),

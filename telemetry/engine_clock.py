@@ -16,17 +16,13 @@ class Spans(NamedTuple):
 class EngineClock:
     """Runs from `Ready` to the engine's end.
 
-    A scrape may extend an idle span past the moment at which work arrived: the excess is a debt
-    that later idle time pays, since counters never go down.
-
-    Invariant: Σ wall = Σ (idle + gap + records) − the debt.
+    Invariant: Σ wall = Σ (idle + gap + records).
     """
 
     def __init__(self) -> None:
         self.running = False
         self._idle = False
         self._mark_ns = 0  # everything before it is booked
-        self._debt_ns = 0
 
     def start(self, ready_ns: int) -> None:
         self.running = self._idle = True
@@ -49,16 +45,15 @@ class EngineClock:
         return spans
 
     def extend(self, now_ns: int) -> Spans:
-        """Bring an idle engine's time up to now; a busy engine reports for itself."""
+        """Bring an idle engine's time up to now; a busy engine reports for itself.
+
+        To be asked only where no request is live: the engine may run one already whose step is not
+        yet reported, and a counter that ran ahead could not go back.
+        """
         return self._advance(now_ns, now_ns) if self._idle else Spans(0, 0, 0)
 
     def _advance(self, start_ns: int, end_ns: int) -> Spans:
         before = max(start_ns - self._mark_ns, 0)
-        self._debt_ns += max(min(self._mark_ns, end_ns) - start_ns, 0)
         wall = max(end_ns - self._mark_ns, 0)
         self._mark_ns += wall
-        if not self._idle:
-            return Spans(0, before, wall)
-        paid = min(self._debt_ns, before)
-        self._debt_ns -= paid
-        return Spans(before - paid, 0, wall)
+        return Spans(before, 0, wall) if self._idle else Spans(0, before, wall)

@@ -251,7 +251,8 @@ class Telemetry:
     def render(self) -> bytes:
         """Write the scrape, with idle time and gauges brought up to now."""
         now_ns = self._now_ns()
-        self._book(self._engine_clock.extend(now_ns), now_ns)
+        if not self._ledger.live:
+            self._book(self._engine_clock.extend(now_ns), now_ns)
         self._requests.live(self._ledger.live, self._pool)
         self._steps.refresh(now_ns)
         self._memory.refresh()

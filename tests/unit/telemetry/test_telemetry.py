@@ -100,15 +100,16 @@ def test_useful_floor_and_lost_time_make_up_the_wall() -> None:
     assert script.scrape()("floorline_lost_seconds_total", cause="idle") == pytest.approx(0.037)
 
 
-def test_a_scrape_that_outran_the_engine_is_paid_back_by_later_idling() -> None:
+def test_a_scrape_while_a_step_is_under_way_books_no_idle_time() -> None:
     script = Scripted()
     one_request(script, "a")
     script.idle(5)
-    script.clock.now_ns += 3 * MS
-    script.scrape()  # books 8 ms; the engine got work after 5
-    one_request(script, "b")
+    b = script.receive("b")
+    script.clock.now_ns += 3 * MS  # its first step runs since then, and is not yet reported
+    assert_time_law(script)
+    script.step(piece("b", length=32), admitted=(b,), ended={"b": LENGTH})
     script.idle(40)
-    one_request(script, "c")
+    script.scrape()
     assert_time_law(script)
     assert script.scrape()("floorline_lost_seconds_total", cause="idle") == pytest.approx(0.045)
 
@@ -249,7 +250,8 @@ def test_objectives_are_met_or_missed_by_request() -> None:
 def test_tenants_pay_for_themselves_and_share_the_rest() -> None:
     script = Scripted(PRICED)
     a, b = script.receive("a", tenant="red"), script.receive("b", tenant="blue")
-    script.step(piece("a", length=32), piece("b", length=32), admitted=(a, b))
+    ended = {"a": LENGTH, "b": LENGTH}
+    script.step(piece("a", length=32), piece("b", length=32), admitted=(a, b), ended=ended)
     script.idle(10)
     scrape, name = script.scrape(), "floorline_cost_usd_total"
     assert scrape(name, tenant="red") == pytest.approx(scrape(name, tenant="blue"))
