@@ -100,7 +100,8 @@ class Outcome:
 
 
 def place(outcome: Outcome, row: Row) -> str:
-    return f"{row.series}, {outcome.x_name} {row.x}"
+    x = f"{row.x:g}" if isinstance(row.x, float) else row.x
+    return f"{row.series}, {outcome.x_name} {x}"
 
 
 def left_out(account: Account | None) -> str:

@@ -31,7 +31,7 @@ class Subject:
         return totals_of(self.config, self.weights, self.kv)
 
     def floor(self, work: StepTotals) -> Floor:
-        """Floor a step as the server does: from the cache's bandwidth where it fits twice."""
+        """Floor a step as the server does: from the cache where it fits."""
         level, peak = memory_peak(work.bytes, self.peaks)
         assert peak is not None
         assert self.peaks.flops is not None

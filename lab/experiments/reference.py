@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from costmodel.floor import memory_peak
 from lab.experiments.base import Bench, Experiment
 from lab.outcome import Account, Row
 from lab.server import Load
@@ -56,7 +57,8 @@ class Reference(Experiment):
         kv_bytes = SHARE_CONTEXT * totals.kv_token_bytes
         work = totals.work(1, SHARE_CONTEXT, 1)
         share = totals.weight_bytes / (totals.weight_bytes + kv_bytes)
-        assert peaks.dram is not None
+        level, peak = memory_peak(work.bytes, peaks)
+        assert peak is not None
         return [
             ("parameters", f"{totals.parameters:,}", ""),
             ("weight bytes", f"{totals.weight_bytes:,}", ""),
@@ -68,8 +70,8 @@ class Reference(Experiment):
                 "",
             ),
             (
-                "bandwidth: the peak, and what the steps imply",
-                scaled(peaks.dram.per_s, "B/s"),
+                f"bandwidth: the peak of the {level}, and what the steps imply",
+                scaled(peak.per_s, "B/s"),
                 self._seen.get("bandwidth", ""),
             ),
             ("requests", str(self.plan.requests), self._seen.get("requests", "")),

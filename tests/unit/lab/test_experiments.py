@@ -99,7 +99,10 @@ def test_the_reference_tells_what_is_known_beforehand() -> None:
     assert told["KV bytes per token"] == ("3,072", "3,072")
     assert told["weights' share of weights + KV at context 96"][0] == "98.8%"
     assert told["weights' share of a step's bytes at context 96"][0] == "98.7%"
-    assert told["bandwidth: the peak, and what the steps imply"] == ("10 GB/s", "2 GB/s")
+    assert told["bandwidth: the peak of the dram, and what the steps imply"] == (
+        "10 GB/s",
+        "2 GB/s",
+    )
     assert servers.flags == [()]
     ttft, itl = outcome.rows
     assert ttft.measured is not None
