@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.errors import InvalidValue
-from server.fields import Field
+from server.fields import Field, built
 from server.kinds import Anything, Boolean, OneOf, Text
 from server.messages import Message, MessageList
-from server.table import built
 from server.tools import TOOLS, ToolChoiceKind, ToolUse, tool_use
 
 MAX_TEMPLATE_CHARACTERS: Final = 64 * 1024

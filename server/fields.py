@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from core.errors import InvalidJson, MissingParameter, UnsupportedParameter
-from server.kinds import Kind, Schema, typed
+from server.kinds import Anything, Kind, Schema, typed
 
 
 class Support(Enum):
@@ -33,6 +33,18 @@ class Field:
     required: bool = False
     support: Support = Support.BUILT
     neutral: tuple[Any, ...] = ()
+
+
+def built(name: str, kind: Kind, note: str, default: Any = None, required: bool = False) -> Field:
+    return Field(name=name, kind=kind, note=note, default=default, required=required)
+
+
+def refused(name: str, kind: Kind, note: str, *neutral: Any) -> Field:
+    return Field(name=name, kind=kind, note=note, support=Support.REFUSED, neutral=neutral)
+
+
+def ignored(names: Iterable[str], note: str) -> list[Field]:
+    return [Field(name=name, kind=Anything(), note=note, support=Support.IGNORED) for name in names]
 
 
 Table = Mapping[str, Field]

@@ -15,7 +15,7 @@ from typing import Any, Final
 from core.errors import InvalidValue, MissingParameter, UnsupportedParameter
 from core.request import Grammar, GrammarKind
 from engine.grammar import check_grammar
-from server.fields import Field, Structure, table_of
+from server.fields import Structure, built, table_of
 from server.kinds import Anything, Boolean, Kind, ListOf, OneOf, Schema, Text
 
 MAX_CHARACTERS: Final = 64 * 1024  # of a grammar's text
@@ -25,34 +25,26 @@ KEPT: Final = 256  # grammars known to be good
 
 _JSON_SCHEMA: Final = table_of(
     [
-        Field(name="name", kind=Text(), note="what the client calls it"),
-        Field(name="schema", kind=Anything(dict), note="the JSON schema", required=True),
-        Field(name="strict", kind=Boolean(), note="the schema is always followed"),
-        Field(name="description", kind=Text(), note="not shown to the model"),
+        built("name", Text(), "what the client calls it"),
+        built("schema", Anything(dict), "the JSON schema", required=True),
+        built("strict", Boolean(), "the schema is always followed"),
+        built("description", Text(), "not shown to the model"),
     ]
 )
+_TYPES: Final = OneOf(("text", "json_object", "json_schema"))
 _RESPONSE_FORMAT: Final = table_of(
     [
-        Field(
-            name="type",
-            kind=OneOf(("text", "json_object", "json_schema")),
-            note="what the answer must be",
-            required=True,
-        ),
-        Field(name="json_schema", kind=Structure(_JSON_SCHEMA), note="for the type json_schema"),
+        built("type", _TYPES, "what the answer must be", required=True),
+        built("json_schema", Structure(_JSON_SCHEMA), "for the type json_schema"),
     ]
 )
 _STRUCTURED: Final = table_of(
     [
-        Field(name="json", kind=Anything(dict), note="a JSON schema"),
-        Field(name="json_object", kind=Boolean(), note="any JSON object"),
-        Field(name="regex", kind=Text(least=1, most=MAX_CHARACTERS), note="a regular expression"),
-        Field(
-            name="choice",
-            kind=ListOf(Text(least=1), least=1, most=MAX_CHOICES),
-            note="one of these texts",
-        ),
-        Field(name="grammar", kind=Text(least=1, most=MAX_CHARACTERS), note="a Lark grammar"),
+        built("json", Anything(dict), "a JSON schema"),
+        built("json_object", Boolean(), "any JSON object"),
+        built("regex", Text(1, MAX_CHARACTERS), "a regular expression"),
+        built("choice", ListOf(Text(1), MAX_CHOICES, least=1), "one of these texts"),
+        built("grammar", Text(1, MAX_CHARACTERS), "a Lark grammar"),
     ]
 )
 

@@ -6,10 +6,10 @@ A field that is in no table is unknown, and ignored.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from core.settings import HttpSettings
-from server.fields import Field, Structure, Support, Table, table_of
+from server.fields import Field, Structure, Table, built, ignored, refused, table_of
 from server.grammars import RESPONSE_FORMAT, STRUCTURED_OUTPUTS
 from server.kinds import (
     INT64,
@@ -30,18 +30,6 @@ MAX_BIASES: Final = 1024
 MAX_BAD_WORDS: Final = 128
 MAX_STOP_TOKEN_IDS: Final = 128
 _INT32: Final = 2**31
-
-
-def built(name: str, kind: Kind, note: str, default: Any = None, required: bool = False) -> Field:
-    return Field(name=name, kind=kind, note=note, default=default, required=required)
-
-
-def refused(name: str, kind: Kind, note: str, *neutral: Any) -> Field:
-    return Field(name=name, kind=kind, note=note, support=Support.REFUSED, neutral=neutral)
-
-
-def ignored(names: Iterable[str], note: str) -> list[Field]:
-    return [Field(name=name, kind=Anything(), note=note, support=Support.IGNORED) for name in names]
 
 
 STREAM_OPTIONS: Final = table_of(

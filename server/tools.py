@@ -13,7 +13,7 @@ from typing import Any, Final
 from core.errors import InvalidType, InvalidValue, MissingParameter
 from core.request import Grammar, GrammarKind
 from engine.grammar import JSON_OPTIONS
-from server.fields import Field, Structure, table_of
+from server.fields import Structure, built, table_of
 from server.kinds import Anything, Boolean, Kind, ListOf, OneOf, Schema, Text
 from server.messages import Message
 
@@ -22,20 +22,19 @@ CLOSE_TAG: Final = "</tool_call>"
 MAX_TOOLS: Final = 128
 NAME: Final = "[A-Za-z0-9_-]{1,64}"
 
+_TYPE: Final = built("type", OneOf(("function",)), "function", required=True)
 _FUNCTION: Final = table_of(
     [
-        Field(name="name", kind=Text(pattern=NAME), note="the function's name", required=True),
-        Field(name="description", kind=Text(), note="what it does"),
-        Field(name="parameters", kind=Anything(dict), note="JSON schema of its arguments"),
-        Field(name="strict", kind=Boolean(), note="enforced calls always follow the schema"),
+        built("name", Text(pattern=NAME), "the function's name", required=True),
+        built("description", Text(), "what it does"),
+        built("parameters", Anything(dict), "JSON schema of its arguments"),
+        built("strict", Boolean(), "enforced calls always follow the schema"),
     ]
 )
 _TOOL: Final = table_of(
-    [
-        Field(name="type", kind=OneOf(("function",)), note="function", required=True),
-        Field(name="function", kind=Structure(_FUNCTION), note="what to call", required=True),
-    ]
+    [_TYPE, built("function", Structure(_FUNCTION), "what to call", required=True)]
 )
+_NAMED: Final = table_of([_FUNCTION["name"]])
 TOOLS: Final[Kind] = ListOf(Structure(_TOOL), most=MAX_TOOLS)
 
 
@@ -44,17 +43,7 @@ class ToolChoiceKind:
 
     _modes: Final = OneOf(("none", "auto", "required"))
     _named: Final = Structure(
-        table_of(
-            [
-                Field(name="type", kind=OneOf(("function",)), note="function", required=True),
-                Field(
-                    name="function",
-                    kind=Structure(table_of([_FUNCTION["name"]])),
-                    note="the one to call",
-                    required=True,
-                ),
-            ]
-        )
+        table_of([_TYPE, built("function", Structure(_NAMED), "the one to call", required=True)])
     )
 
     def read(self, value: Any, path: str) -> str | dict[str, Any]:

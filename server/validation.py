@@ -13,16 +13,11 @@ from core.errors import EmptyPrompt, InvalidValue, UnsupportedParameter
 from core.request import Grammar, SamplingParams
 from core.settings import HttpSettings
 from server.conversation import CONVERSATION, Conversation, conversation
-from server.fields import Table, decode_object, read_fields, table_of
+from server.fields import Table, built, decode_object, read_fields, table_of
 from server.grammars import refuse_conflicts
 from server.kinds import Boolean, ListOf, Text, TokenId
 from server.prompt_forms import Prompt, PromptForms
-from server.table import (
-    DEFAULT_COMPLETION_TOKENS,
-    built,
-    chat_table,
-    completion_table,
-)
+from server.table import DEFAULT_COMPLETION_TOKENS, chat_table, completion_table
 
 _HUGE: Final = 2**31 - 1  # above any count of tokens; larger ones are read as this
 
