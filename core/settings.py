@@ -13,9 +13,13 @@ from core.errors import SettingsError
 from core.formats import Backend, KVFormat, WeightFormat
 
 
-def setting(default: Any, help: str, unit: str = "", metavar: str = "") -> Any:
-    """A dataclass field that is also a flag: `max_num_seqs` is `--max-num-seqs`."""
-    return field(default=default, metadata={"help": help, "unit": unit, "metavar": metavar})
+def setting(default: Any, help: str, unit: str = "", metavar: str = "", otherwise: str = "") -> Any:
+    """A dataclass field that is also a flag: `max_num_seqs` is `--max-num-seqs`.
+
+    `otherwise` says what happens where nothing is set and the default is None.
+    """
+    words = {"help": help, "unit": unit, "metavar": metavar, "otherwise": otherwise}
+    return field(default=default, metadata=words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,16 +30,24 @@ class ModelSettings:
         "smollm2-135m", "preset (smollm2-135m, tinygpt), directory, GGUF file or hub id"
     )
     served_model_name: str | None = setting(
-        None, "name in the API; default: the model's own", metavar="NAME"
+        None, "name in the API", metavar="NAME", otherwise="the model's own"
     )
     weights: WeightFormat | None = setting(
-        None, "how weights are stored; default: native with the native kernels, else fp32"
+        None,
+        "how weights are stored",
+        otherwise="native with the native kernels, else fp32",
     )
     kv_dtype: KVFormat | None = setting(
-        None, "how keys and values are stored; default: fp32 with fp32 weights, else fp16"
+        None,
+        "how keys and values are stored",
+        otherwise="fp32 with fp32 weights, else fp16",
     )
     max_model_len: int | None = setting(
-        None, "context limit; default: the model's, capped to the KV pool", "tokens", "N"
+        None,
+        "context limit",
+        "tokens",
+        "N",
+        otherwise="the model's, capped to the KV pool",
     )
     seed: int = setting(0, "seeds requests that bring no seed, and tinygpt's random weights")
 
@@ -71,15 +83,17 @@ class SchedulerSettings:
     max_num_batched_tokens: int | None = setting(
         None,
         "tokens in one step; auto keeps the predicted step within the goal of --slo itl=…, "
-        "and is 128 without one; default: auto",
+        "and is 128 without one",
         "tokens",
         "N",
+        otherwise="auto",
     )
     itl_goal: float | None = setting(
         None,
-        "time between tokens that auto sizes steps for; default: that of --slo itl=…",
+        "time between tokens that auto sizes steps for",
         "seconds",
         "S",
+        otherwise="that of --slo itl=…",
     )
 
 
@@ -89,7 +103,7 @@ class KVSettings:
 
     block_size: int = setting(16, "token slots of a block", "tokens", "N")
     kv_memory: str = setting(
-        "512MB", "memory for the KV store (MB and MiB alike: 2^20)", "bytes", "SIZE"
+        "512MB", "memory for the KV store; MB and MiB alike are 2^20", "bytes", "SIZE"
     )
     num_kv_blocks: int | None = setting(
         None, "blocks in the KV store; overrides --kv-memory", "blocks", "N"
@@ -101,7 +115,7 @@ class KVSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """All that the engine process is told."""
+    """What computes, with how many threads, and how fast it can."""
 
     model: ModelSettings = field(default_factory=ModelSettings)
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
@@ -110,24 +124,24 @@ class EngineSettings:
         Backend.AUTO, "what computes: the native kernels where they are compiled, else torch"
     )
     threads: int | None = setting(
-        None, "threads of the engine; default: the cores it may use", "threads", "N"
+        None, "threads of the engine", "threads", "N", otherwise="the cores it may use"
     )
     peak_bandwidth: float | None = setting(
-        None, "peak memory bandwidth; default: measured", "bytes/s", "X"
+        None, "peak memory bandwidth", "bytes/s", "X", otherwise="measured"
     )
     peak_flops: float | None = setting(
-        None, "peak arithmetic rate; default: measured", "FLOP/s", "X"
+        None, "peak arithmetic rate", "FLOP/s", "X", otherwise="measured"
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """The wire."""
+    """Where to listen, and what a client may ask for."""
 
     host: str = setting("127.0.0.1", "address to listen on")
     port: int = setting(8000, "port to listen on; 0 takes a free one")
     api_key: str | None = setting(
-        None, "clients must send it as a bearer token; default: no key", metavar="K"
+        None, "clients must send it as a bearer token", metavar="K", otherwise="no key"
     )
     max_body: str = setting("8MB", "largest request body", "bytes", "SIZE")
     max_queue: int = setting(
@@ -159,7 +173,7 @@ class HttpSettings:
         2.0, "time in which a chat template must render", "seconds", "S"
     )
     cors_origins: str | None = setting(
-        None, "origins whose pages may call, by commas, or *; default: none", metavar="ORIGINS"
+        None, "origins whose pages may call, by commas, or *", metavar="ORIGINS", otherwise="none"
     )
     drain_timeout: float = setting(
         30.0, "time that live requests get after SIGTERM", "seconds", "S"
@@ -171,7 +185,7 @@ class TelemetrySettings:
     """What is counted, priced and shown."""
 
     price_per_hour: float | None = setting(
-        None, "price of this machine; default: nothing is priced", "USD/h", "X"
+        None, "price of this machine", "USD/h", "X", otherwise="nothing is priced"
     )
     slo: str | None = setting(
         None, "objectives to count requests against, e.g. ttft=500ms,itl=50ms", metavar="SLO"

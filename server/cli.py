@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from core.errors import SettingsError
+from core.errors import EngineDead, ModelError, SettingsError
 from core.settings import Settings
 from lab.commands import add_commands
 from server.options import OPTIONS, Option, resolve
@@ -39,9 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = build_parser().parse_args(arguments)
     try:
         return int(parsed.command(parsed))
-    except SettingsError as error:
+    except (ModelError, SettingsError, EngineDead) as error:
         print(f"floorline: error: {error}", file=sys.stderr)
-        return USAGE_ERROR
+        return 1 if isinstance(error, EngineDead) else USAGE_ERROR
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="floorline", description="An LLM server that knows its own arithmetic.")
     parser.add_argument("--version", action="version", version=f"floorline {version()}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
     serve = commands.add_parser(
         "serve",
         help="serve a model over an OpenAI-compatible API",
@@ -85,11 +85,17 @@ def _add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> 
 
 
 def _help(option: Option) -> str:
-    shown = f"{option.default:g}" if isinstance(option.default, float) else option.default
+    default = option.otherwise if option.default is None else _shown(option.default)
     notes = [option.unit] if option.unit else []
-    notes += [f"default: {shown}"] if option.default is not None else []
+    notes += [f"default: {default}"] if default else []
     text = f"{option.help} ({'; '.join(notes)})" if notes else option.help
     return text.replace("%", "%%")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _metavar(option: Option) -> str:
@@ -127,7 +133,8 @@ def _serve(parsed: argparse.Namespace) -> int:
     settings = read_settings(parsed)
     from server.serve import run
 
-    return run(settings)
+    run(settings)
+    return 0
 
 
 def _calibrate(_: argparse.Namespace) -> int:

@@ -33,6 +33,7 @@ class Option:
     help: str
     unit: str
     metavar: str
+    otherwise: str
     group: str
 
     @property
@@ -62,9 +63,7 @@ def options_of(tree: type, path: tuple[str, ...] = ()) -> Iterator[Option]:
             kind=kind,
             default=field.default,
             group=group,
-            help=field.metadata["help"],
-            unit=field.metadata["unit"],
-            metavar=field.metadata["metavar"],
+            **field.metadata,
         )
 
 

@@ -13,10 +13,10 @@ from typing import Final
 
 import uvicorn
 
-from core.errors import EngineDead, ModelError, SettingsError
+from core.errors import SettingsError
 from core.settings import HttpSettings, Settings
 from server.app import create_app
-from server.cli import USAGE_ERROR, version
+from server.cli import version
 from server.patience import impatient
 from server.screen import start_screen
 from server.service import Served, Service
@@ -35,18 +35,21 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-def run(settings: Settings) -> int:
-    """Serve until told to stop; return the exit status.
+def run(settings: Settings) -> None:
+    """Serve until told to stop.
 
     Raises:
-        SettingsError: an objective or alias is unknown, or the address cannot be listened on.
+        SettingsError: an objective or alias is unknown, the address cannot be listened on, or the
+            engine cannot use what it was told.
+        ModelError: the engine cannot use the model.
+        EngineDead: the engine failed too often.
     """
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
     check_telemetry(settings.telemetry)
     with listen(settings.http) as listener:
-        return asyncio.run(_serve(settings, listener))
+        asyncio.run(_serve(settings, listener))
 
 
 def listen(http: HttpSettings) -> socket.socket:
@@ -72,7 +75,7 @@ def url_of(http: HttpSettings, listener: socket.socket) -> str:
     return f"http://{host}:{listener.getsockname()[1]}"
 
 
-async def _serve(settings: Settings, listener: socket.socket) -> int:
+async def _serve(settings: Settings, listener: socket.socket) -> None:
     announced = False
 
     def on_ready(served: Served) -> None:
@@ -88,15 +91,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    try:
-        await serve_until(service, listener, stop)
-    except (ModelError, SettingsError) as error:
-        print(f"floorline: error: {error}", file=sys.stderr)
-        return USAGE_ERROR
-    except EngineDead as error:
-        print(f"floorline: error: {error}", file=sys.stderr)
-        return 1
-    return 0
+    await serve_until(service, listener, stop)
 
 
 async def serve_until(service: Service, listener: socket.socket, stop: asyncio.Event) -> None:

@@ -143,6 +143,8 @@ def test_help_shows_every_flag_with_its_default_and_unit(
     for option in OPTIONS:
         assert option.flag in text
     assert "(requests; default: 64)" in text
+    assert "(threads; default: the cores it may use)" in text
+    assert "a cost object into responses (default: yes)" in text
     assert "How large the KV store is:" in text
 
 
