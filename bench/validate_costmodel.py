@@ -169,17 +169,17 @@ def fit(points: Sequence[Point]) -> dict[str, Any]:
     violated = [point.where for point, floor_s in floors if point.forward_s < floor_s]
     return {
         "overhead_ms": overhead_s * 1e3,
-        "implied_bytes_per_s": 1 / per_byte if per_byte > 0 else None,
-        "implied_flops_per_s": 1 / per_flop if per_flop > 0 else None,
+        "implied_bytes_per_s": _rate(per_byte),
+        "implied_flops_per_s": _rate(per_flop),
         "r_squared": _r_squared(terms, measured),
         "r_squared_with": {
             name: _r_squared(np.column_stack([terms, [term(p) for p in points]]), measured)
             for name, term in FURTHER_TERMS.items()
         },
         "with_attention_apart": {
-            "implied_bytes_per_s": 1 / slower[1] if slower[1] > 0 else None,
-            "implied_flops_per_s": 1 / slower[2] if slower[2] > 0 else None,
-            "implied_attention_flops_per_s": 1 / (slower[2] + slower[3]) if slower[3] > 0 else None,
+            "implied_bytes_per_s": _rate(slower[1]),
+            "implied_flops_per_s": _rate(slower[2]),
+            "implied_attention_flops_per_s": _rate(slower[2] + slower[3]),
             "mean_relative_residual": float(np.abs(1 - apart @ slower / measured).mean()),
         },
         "mean_relative_residual": float(np.abs(residuals / measured).mean()),
@@ -189,6 +189,11 @@ def fit(points: Sequence[Point]) -> dict[str, Any]:
         "floor_violations": len(violated),
         "violated_at": violated,
     }
+
+
+def _rate(seconds_each: float) -> float | None:
+    """Turn a factor into a rate; a term that takes no time has none."""
+    return float(1 / seconds_each) if seconds_each > 0 else None
 
 
 def _r_squared(terms: np.ndarray, measured: np.ndarray) -> float:

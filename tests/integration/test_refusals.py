@@ -1,0 +1,50 @@
+"""`floorline serve` with a number that it cannot use: a line that names the flag, and status 2."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from server.cli import main
+from tests.live import BIN
+
+TELEMETRY = [
+    ("--price-per-hour", "-0.01"),
+    ("--price-per-hour", "nan"),
+    ("--price-per-hour", "free"),
+    ("--slo", "ttft=fast"),
+    ("--slo", "tpot=5ms"),
+    ("--slo", "ttft=0ms"),
+    ("--slo", "ttft=1s,ttft=2s"),
+    ("--metric-aliases", "sglang"),
+    ("--metric-buckets", "tokens_total=1,2"),
+    ("--metric-buckets", "step_batch_requests=2,1"),
+    ("--metric-buckets", "step_batch_requests="),
+]
+PEAKS = [
+    (flag, value)
+    for flag in ("--peak-bandwidth", "--peak-flops")
+    for value in ("0", "-1e9", "nan", "inf", "fast")
+]
+
+
+@pytest.mark.parametrize(("flag", "value"), TELEMETRY)
+def test_a_setting_of_telemetry_is_refused_before_anything_starts(
+    flag: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = main(["serve", "--port", "0", f"{flag}={value}"])
+    out, err = capsys.readouterr()
+    assert status == 2
+    assert out == ""
+    assert err.startswith(f"floorline: error: {flag}: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(("flag", "value"), PEAKS)
+def test_an_impossible_peak_is_refused(flag: str, value: str) -> None:
+    command = [BIN / "floorline", "serve", "--model", "tinygpt", "--port", "0", f"{flag}={value}"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 2, run.stderr
+    assert run.stdout == ""
+    assert f"error: {flag}: " in run.stderr
