@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from core.machine import Peaks
 from core.request import RequestId, SamplingParams
 from core.settings import EngineSettings, ModelSettings, TelemetrySettings
 from core.wire import Fault, Idle, Ready, StepReport, Submit
@@ -55,6 +56,11 @@ class Switch:
 
     def on_fault(self, fault: Fault) -> None:
         raise RuntimeError(f"{fault.kind}: {fault.message}")
+
+    def wants_peaks(self) -> bool:
+        return False
+
+    def on_peaks(self, peaks: Peaks) -> None: ...
 
 
 async def run_round(
