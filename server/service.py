@@ -111,8 +111,13 @@ class Service:
         except ServiceError:
             served.telemetry.on_refused(submission.count)
             raise
-        for submit in submits:
-            served.telemetry.on_received(submit.id, len(submit.prompt_ids), received_ns=received_ns)
+        for index, submit in enumerate(submits):
+            served.telemetry.on_received(
+                submit.id,
+                len(submit.prompt_ids),
+                received_ns=received_ns,
+                shares_prompt=index % call.n > 0,
+            )
         generation = Generation(
             client,
             submits,

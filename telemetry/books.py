@@ -91,6 +91,8 @@ class Books:
             entry = self._ledger[event.id]
             if entry.blocks_since_ns is not None:
                 self._memory.ended(entry.prompt_tokens + entry.tokens)
+            if event.reason is FinishReason.LENGTH and not entry.tokens:  # max_tokens 0
+                self._requests.tokens(entry.usage_prompt_tokens, 0)
             self._ledger.release(entry, event.reason, now_ns)
             self._requests.ended(entry)
 
@@ -159,7 +161,7 @@ class Books:
                 continue
             generated += 1
             if entry.first_token_ns is None:
-                prompt += entry.prompt_tokens
+                prompt += entry.usage_prompt_tokens
             self._requests.token(entry, now_ns, mixed)
             entry.got_token(now_ns)
         return prompt, generated

@@ -36,6 +36,7 @@ class Entry:
     prompt_tokens: int
     received_ns: int
     since_ns: int  # the current stage's begin
+    shares_prompt: bool = False  # `usage` counts the prompt with another choice
     stage: Stage = Stage.QUEUE
     stage_ns: dict[Stage, int] = field(default_factory=lambda: dict.fromkeys(Stage, 0))
 
@@ -64,6 +65,10 @@ class Entry:
     recomputed_tokens: int = 0
     kv_block_ns: int = 0
     blocks_since_ns: int | None = None
+
+    @property
+    def usage_prompt_tokens(self) -> int:
+        return 0 if self.shares_prompt else self.prompt_tokens
 
     @property
     def overran(self) -> bool:

@@ -25,7 +25,14 @@ class Ledger:
         self._tenants: set[str] = set()
         self.live = 0
 
-    def open(self, id: RequestId, prompt_tokens: int, tenant: str, received_ns: int) -> None:
+    def open(
+        self,
+        id: RequestId,
+        prompt_tokens: int,
+        tenant: str,
+        received_ns: int,
+        shares_prompt: bool = False,
+    ) -> None:
         assert id not in self._entries, f"{id} was received twice"
         self.live += 1
         self._entries[id] = Entry(
@@ -33,6 +40,7 @@ class Ledger:
             tenant=self._known(tenant),
             prompt_tokens=prompt_tokens,
             received_ns=received_ns,
+            shares_prompt=shares_prompt,
             since_ns=received_ns,
         )
 

@@ -213,11 +213,15 @@ class Telemetry:
         tenant: str = "default",
         *,
         received_ns: int | None = None,
+        shares_prompt: bool = False,
     ) -> None:
-        """Open a request at its Submit; its time runs from the first receipt, or from now."""
+        """Open a request at its Submit; its time runs from the first receipt, or from now.
+
+        One that `shares_prompt` is a further choice: `usage` counts the prompt with the first.
+        """
         at_ns = self._now_ns() if received_ns is None else received_ns
         self._requests.received()
-        self._ledger.open(id, prompt_tokens, tenant, at_ns)
+        self._ledger.open(id, prompt_tokens, tenant, at_ns, shares_prompt)
 
     def on_refused(self, count: int = 1) -> None:
         """Count generations that passed validation and were never submitted: 429 or 503."""

@@ -502,3 +502,22 @@ def test_promtool_finds_nothing_to_say() -> None:
         check=False,
     )
     assert (result.returncode, result.stdout + result.stderr) == (0, b"")
+
+
+def test_a_prompt_with_several_choices_is_counted_once_as_usage_does() -> None:
+    script = Scripted()
+    for id, shares in (("a", False), ("b", True)):
+        script.telemetry.on_received(RequestId(id), 32, shares_prompt=shares)
+    script.step(piece("a", length=32, blocks=2), piece("b", length=32, blocks=2))
+    scrape = script.scrape()
+    assert scrape("floorline_tokens_total", kind="prompt") == 32
+    assert scrape("floorline_tokens_total", kind="generated") == 2
+
+
+def test_a_prompt_that_is_only_scored_is_counted_at_its_end() -> None:
+    script = Scripted()
+    script.receive("a")
+    script.step(piece("a", length=32, rows=0, blocks=2), ended={"a": LENGTH})
+    scrape = script.scrape()
+    assert scrape("floorline_tokens_total", kind="prompt") == 32
+    assert scrape("floorline_tokens_total", kind="generated") == 0
