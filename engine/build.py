@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import torch
 
@@ -24,6 +25,9 @@ from engine.calibrate import resolve_peaks
 from engine.grammar_queue import Compile, grammars_for
 from engine.model_runner import ModelRunner
 from engine.prepare import say
+from scheduler.pace import step_limit
+
+MAX_THREADS: Final = 256  # as many as the native kernels start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,7 @@ class Engine:
     block_size: int
     num_blocks: int
     max_model_len: int
+    max_step_tokens: int
     threads: int
     peaks: Peaks
     backend: str
@@ -49,11 +54,11 @@ class Engine:
     measure_peaks: Callable[[], Peaks]  # takes up to two seconds of this thread
 
     def warm_up(self) -> None:
-        """Run one block of prompt through the model, so that the first request finds warm pages.
+        """Run a block of prompt, or a step's worth, so that the first request finds warm pages.
 
         Mutates: the slots of block 0, which nobody owns yet.
         """
-        length = min(self.block_size, self.max_model_len)
+        length = min(self.block_size, self.max_model_len, self.max_step_tokens)
         request = Request(
             id=RequestId("warm-up"),
             prompt_ids=(0,) * length,
@@ -73,7 +78,11 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
     """
     threads = resolve_threads(settings.threads)
     torch.set_num_threads(threads)
-    loaded = load_network(settings, threads, progress)
+    try:
+        loaded = load_network(settings, threads, progress)
+    except MemoryError as error:
+        message = "--kv-memory, --max-num-batched-tokens: model, KV store and step do not fit"
+        raise SettingsError(f"{message} into this machine's memory") from error
     network, prepared = loaded.network, loaded.prepared
     torch_threads = threads if network.backend == Backend.TORCH else 1
     peaks = resolve_peaks(settings, threads, loaded.arithmetic)
@@ -100,6 +109,7 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
         block_size=network.block_size,
         num_blocks=loaded.num_blocks,
         max_model_len=loaded.max_model_len,
+        max_step_tokens=step_limit(settings.scheduler),
         threads=threads,
         peaks=peaks,
         backend=network.backend,
@@ -110,9 +120,14 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
 
 
 def resolve_threads(asked: int | None) -> int:
-    """Give the threads to compute with: as told, or the cores that this process may use."""
-    if asked is not None and asked < 1:
-        raise SettingsError(f"--threads {asked}: must be at least 1")
+    """Give the threads to compute with: as told, or the cores that this process may use.
+
+    Raises:
+        SettingsError: none, or more than `MAX_THREADS`.
+    """
     if asked is not None:
+        if not 1 <= asked <= MAX_THREADS:
+            raise SettingsError(f"--threads {asked}: must be at least 1 and at most {MAX_THREADS}")
         return asked
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    affinity = getattr(os, "sched_getaffinity", None)  # not everywhere
+    return min(len(affinity(0)) if affinity else os.cpu_count() or 1, MAX_THREADS)

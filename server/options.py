@@ -119,6 +119,8 @@ def parse(option: Option, text: str, source: str) -> Any:
     """
     if text == AUTO and option.kind is int and option.default is None:
         return None
+    if not text:
+        raise SettingsError(f"{source}: must not be empty")
     try:
         value = _convert(option.kind, text)
     except ValueError:
@@ -132,6 +134,7 @@ def parse(option: Option, text: str, source: str) -> Any:
     return value
 
 
+_MAX_WHOLE: Final = 2**63 - 1  # what crosses the engine's socket
 _BOOLEANS: Final = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
@@ -143,13 +146,17 @@ def _convert(kind: type, text: str) -> Any:
     value = kind(text)
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError
+    if isinstance(value, int) and abs(value) > _MAX_WHOLE:
+        raise ValueError
     return value
 
 
 def _words(kind: type) -> str:
     if issubclass(kind, StrEnum):
         return "one of " + ", ".join(kind)
-    return {int: "a whole number", float: "a number", bool: "true or false"}.get(kind, "a text")
+    return {int: "a whole number of 64 bits", float: "a number", bool: "true or false"}.get(
+        kind, "a text"
+    )
 
 
 def _text(value: Any, name: str) -> str:

@@ -9,12 +9,12 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from core.errors import ModelError
+from core.errors import ModelError, SettingsError
 from core.formats import Backend, KVFormat, MatrixFormat, Storage, WeightFormat
-from core.settings import EngineSettings, KVSettings, ModelSettings
+from core.settings import EngineSettings, KVSettings, ModelSettings, SchedulerSettings
 from core.step import StepPlan
 from costmodel.storage import kv_bytes_per_token, weight_bytes
-from engine.build import load_engine
+from engine.build import load_engine, resolve_threads
 from engine.checkpoint import locate
 from engine.rows import FORMATS
 from engine.weights import allocated_bytes, load_weights
@@ -123,6 +123,28 @@ def test_an_engine_tells_what_it_allocated(backend: Backend, weights: WeightForm
     assert engine.kv_bytes == 160 * kv_bytes_per_token(engine.config, kv)
     assert engine.weight_bytes == weight_bytes(engine.config, engine.storage)
     assert (engine.num_blocks, engine.max_model_len, engine.threads) == (10, 160, 1)
+
+
+@pytest.mark.parametrize("backend", [Backend.TORCH, Backend.NATIVE])
+def test_a_step_shorter_than_a_block_can_be_warmed_up(backend: Backend) -> None:
+    settings = EngineSettings(
+        model=ModelSettings(model="tinygpt"),
+        scheduler=SchedulerSettings(max_num_batched_tokens=3),
+        kv=KVSettings(num_kv_blocks=10),
+        threads=1,
+        peak_bandwidth=1e10,
+        peak_flops=1e11,
+        backend=backend,
+    )
+    engine = load_engine(settings)
+    engine.warm_up()
+    assert (engine.max_step_tokens, engine.block_size) == (3, 16)
+
+
+@pytest.mark.parametrize("threads", [0, 257])
+def test_threads_that_cannot_be_had_are_refused(threads: int) -> None:
+    with pytest.raises(SettingsError, match=f"--threads {threads}: .* at most 256"):
+        resolve_threads(threads)
 
 
 def test_fp16_weights_give_nearly_the_logits_of_fp32(tinygpt: Oracle) -> None:

@@ -57,6 +57,8 @@ def test_steps_are_sized_for_the_itl_of_the_slo_unless_told_another() -> None:
         ("port", "65536", "between 0 and 65535"),
         ("max_num_seqs", "0", "above zero"),
         ("max_num_seqs", "1.5", "is not a whole number"),
+        ("seed", "9223372036854775808", "is not a whole number of 64 bits"),
+        ("api_key", "", "must not be empty"),
         ("drain_timeout", "nan", "is not a number"),
         ("weights", "int3", "is not one of fp32, fp16"),
         ("kv_memory", "lots", "is not a size"),
