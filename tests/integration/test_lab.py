@@ -132,16 +132,19 @@ def test_every_experiment_runs_in_its_short_form(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_interrupted_lab_keeps_what_is_done_and_leaves_no_server(tmp_path: Path) -> None:
-    out, mark = tmp_path / "lab", str(tmp_path)
-    process = subprocess.Popen(
-        [*LAB, "4", "8", "--out", str(out)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env={**os.environ, "LAB_TEST": mark},
-    )
+    out, mark, log = tmp_path / "lab", str(tmp_path), tmp_path / "stderr.txt"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            [*LAB, "4", "8", "--out", str(out)],
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "LAB_TEST": mark},
+        )
+    page = out / "report.html"
     try:
-        wait_until((out / "report.html").exists, "the first experiment's page", 200)
+        wait_until(lambda: page.exists() or process.poll() is not None, "the first page", 200)
+        assert process.poll() is None, log.read_text()
         process.send_signal(signal.SIGINT)
         assert process.wait(100) == 130
     finally:
