@@ -17,12 +17,21 @@ def list_models() -> None:
         print(f"  {name}")
     folder = cache_dir() / "models"
     print(f"prepared in {folder}:")
-    lines = list(_prepared(folder, MANIFEST_FILE))
+    lines = list(prepared(folder, MANIFEST_FILE))
     print("\n".join(lines) if lines else "  none")
 
 
-def _prepared(folder: Path, manifest: str) -> Iterator[str]:
+def prepared(folder: Path, manifest: str) -> Iterator[str]:
+    """Write a line for each model in `folder`; one that is not whole is prepared anew when served.
+
+    `manifest` is the file that lists a model's others.
+    """
     for path in sorted(folder.glob(f"*/{manifest}")):
-        files = json.loads(path.read_text(encoding="utf-8"))["files"]
-        size = sum((path.parent / name).stat().st_size for name in files)
-        yield f"  {path.parent.name:<48} {size / 1e6:>9,.1f} MB"
+        try:
+            files = json.loads(path.read_text(encoding="utf-8"))["files"]
+            size = sum((path.parent / name).stat().st_size for name in files)
+        except (OSError, ValueError, LookupError, TypeError):
+            shown = "broken"
+        else:
+            shown = f"{size / 1e6:,.1f} MB"
+        yield f"  {path.parent.name:<48} {shown:>12}"

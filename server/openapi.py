@@ -17,6 +17,8 @@ IDS: Final[Schema] = {"type": "array", "items": WHOLE}
 
 _EVENTS: Final[Schema] = {"description": "`data:` lines of JSON chunks, then `data: [DONE]`"}
 _BODY_ERRORS: Final = (400, 404, 408, 413, 415, 503)
+_TEMPLATE_ERRORS: Final = (*_BODY_ERRORS, 429)  # too many templates of callers wait
+_INFERENCE_ERRORS: Final = (*_TEMPLATE_ERRORS, 500)
 
 
 def _nullable(schema: Schema) -> Schema:
@@ -161,16 +163,24 @@ def _responses(answer: Schema, errors: Iterable[int], media: dict[str, Schema]) 
     }
 
 
-def _post(summary: str, body: Schema, answer: str, streams: bool = False) -> Schema:
-    media: dict[str, Schema] = {"text/event-stream": _EVENTS} if streams else {}
-    errors = (*_BODY_ERRORS, 429, 500) if streams else _BODY_ERRORS
+def _post(
+    summary: str,
+    body: Schema,
+    answer: str,
+    errors: Iterable[int],
+    media: dict[str, Schema] | None = None,
+) -> Schema:
     return {
         "post": {
             "summary": summary,
             "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
-            "responses": _responses(_ref(answer), errors, media),
+            "responses": _responses(_ref(answer), errors, media or {}),
         }
     }
+
+
+def _inference(summary: str, body: Schema, answer: str) -> Schema:
+    return _post(summary, body, answer, _INFERENCE_ERRORS, {"text/event-stream": _EVENTS})
 
 
 def _get(
@@ -196,10 +206,10 @@ def openapi(validator: Validator, version: str) -> dict[str, Any]:
     tokenize: Schema = {"anyOf": [tables["tokenize_text"], tables["tokenize_chat"]]}
     metrics = _responses({}, (503,), {"text/plain": TEXT})
     paths = {
-        "/v1/completions": _post("Continue a text", tables["completion"], "Completion", True),
-        "/v1/chat/completions": _post("Answer a conversation", tables["chat"], "Chat", True),
-        "/tokenize": _post("Count a prompt's tokens", tokenize, "Tokens"),
-        "/detokenize": _post("Write tokens as text", tables["detokenize"], "Prompt"),
+        "/v1/completions": _inference("Continue a text", tables["completion"], "Completion"),
+        "/v1/chat/completions": _inference("Answer a conversation", tables["chat"], "Chat"),
+        "/tokenize": _post("Count a prompt's tokens", tokenize, "Tokens", _TEMPLATE_ERRORS),
+        "/detokenize": _post("Write tokens as text", tables["detokenize"], "Prompt", _BODY_ERRORS),
         "/v1/models": _get("The served model, in a list", "Models"),
         "/v1/models/{id}": _get("The served model", "Model", (404, 503), [_ID]),
         "/health": _get("Whether the engine lives", "Status"),
