@@ -20,12 +20,12 @@ from core.model import ModelConfig, TensorRole
 from core.request import BlockId, Request, RequestId
 from core.settings import EngineSettings
 from core.step import Slice, StepPlan
-from engine.backend import load_network
+from engine.backend import Loaded, load_network
 from engine.calibrate import resolve_peaks
 from engine.grammar_queue import Compile, grammars_for
+from engine.limits import resolve_step_tokens
 from engine.model_runner import ModelRunner
 from engine.prepare import say
-from scheduler.pace import step_limit
 
 MAX_THREADS: Final = 256  # as many as the native kernels start
 
@@ -76,13 +76,12 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
         ModelError: the model cannot be read or is not supported.
         SettingsError: a limit that cannot be had; the message names the flag.
     """
-    threads = resolve_threads(settings.threads)
+    threads, step_tokens = (
+        resolve_threads(settings.threads),
+        resolve_step_tokens(settings.scheduler),
+    )
     torch.set_num_threads(threads)
-    try:
-        loaded = load_network(settings, threads, progress)
-    except MemoryError as error:
-        message = "--kv-memory, --max-num-batched-tokens: model, KV store and step do not fit"
-        raise SettingsError(f"{message} into this machine's memory") from error
+    loaded = _load(settings, threads, progress)
     network, prepared = loaded.network, loaded.prepared
     torch_threads = threads if network.backend == Backend.TORCH else 1
     peaks = resolve_peaks(settings, threads, loaded.arithmetic)
@@ -109,7 +108,7 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
         block_size=network.block_size,
         num_blocks=loaded.num_blocks,
         max_model_len=loaded.max_model_len,
-        max_step_tokens=step_limit(settings.scheduler),
+        max_step_tokens=step_tokens,
         threads=threads,
         peaks=peaks,
         backend=network.backend,
@@ -117,6 +116,14 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
         compile_grammar=grammars_for(prepared.dir, prepared.config),
         measure_peaks=measure_again,
     )
+
+
+def _load(settings: EngineSettings, threads: int, progress: Callable[[str], None]) -> Loaded:
+    try:
+        return load_network(settings, threads, progress)
+    except MemoryError as error:
+        message = "--kv-memory, --max-num-batched-tokens: model, KV store and step do not fit"
+        raise SettingsError(f"{message} into this machine's memory") from error
 
 
 def resolve_threads(asked: int | None) -> int:

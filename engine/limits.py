@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import Final
 
 from core.errors import SettingsError
 from core.formats import KVFormat, MatrixFormat, Storage
 from core.model import ModelConfig
-from core.settings import KVSettings, parse_bytes
+from core.settings import KVSettings, SchedulerSettings, parse_bytes
 from costmodel.storage import kv_bytes_per_token
+from scheduler.pace import step_limit
+
+MAX_STEP_TOKENS: Final = 2**20  # far above any use; the kernels index a step with 32 bits
 
 
 def resolve_kv_dtype(asked: KVFormat | None, storage: Storage) -> KVFormat:
@@ -57,3 +61,16 @@ def resolve_max_model_len(asked: int | None, config: ModelConfig, pool_tokens: i
             f"--max-model-len {asked}: {config.name} was made for at most {longest} tokens"
         )
     return min(asked or longest, longest, pool_tokens)
+
+
+def resolve_step_tokens(settings: SchedulerSettings) -> int:
+    """Give the most tokens of a step.
+
+    Raises:
+        SettingsError: more than `MAX_STEP_TOKENS`.
+    """
+    tokens = step_limit(settings)
+    if tokens > MAX_STEP_TOKENS:
+        message = f"--max-num-batched-tokens {tokens}: must be at most {MAX_STEP_TOKENS}"
+        raise SettingsError(message)
+    return tokens

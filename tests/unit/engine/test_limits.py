@@ -7,8 +7,13 @@ import pytest
 from core.errors import SettingsError
 from core.formats import KVFormat, MatrixFormat, Storage
 from core.model import ModelConfig, RopeConfig
-from core.settings import KVSettings
-from engine.limits import resolve_kv_dtype, resolve_max_model_len, resolve_num_blocks
+from core.settings import KVSettings, SchedulerSettings
+from engine.limits import (
+    resolve_kv_dtype,
+    resolve_max_model_len,
+    resolve_num_blocks,
+    resolve_step_tokens,
+)
 
 CONFIG = ModelConfig(
     name="a-model",
@@ -95,3 +100,9 @@ def test_the_kv_store_follows_the_weights_unless_told() -> None:
     assert resolve_kv_dtype(None, Storage(MatrixFormat.FP32)) is KVFormat.FP32
     assert resolve_kv_dtype(None, half) is KVFormat.FP16
     assert resolve_kv_dtype(KVFormat.FP32, half) is KVFormat.FP32
+
+
+def test_a_step_beyond_what_the_kernels_index_is_refused() -> None:
+    assert resolve_step_tokens(SchedulerSettings(max_num_batched_tokens=2**20)) == 2**20
+    with pytest.raises(SettingsError, match=r"--max-num-batched-tokens 1048577: .* 1048576"):
+        resolve_step_tokens(SchedulerSettings(max_num_batched_tokens=2**20 + 1))
