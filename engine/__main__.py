@@ -29,13 +29,14 @@ def main() -> int:
 
 
 def _serve(fd: int) -> int:
+    # A service manager signals every process that it knows; we end when the server has drained us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Before torch loads: a waiting thread that spins takes a core from the server's process.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     from engine.process import serve
 
     logging.basicConfig(level=logging.INFO, format="floorline: %(message)s")
-    # Ctrl-C reaches the whole process group; the server drains us instead.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     return serve(socket.socket(fileno=fd))
 
 

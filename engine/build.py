@@ -76,10 +76,8 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
         ModelError: the model cannot be read or is not supported.
         SettingsError: a limit that cannot be had; the message names the flag.
     """
-    threads, step_tokens = (
-        resolve_threads(settings.threads),
-        resolve_step_tokens(settings.scheduler),
-    )
+    threads = resolve_threads(settings.threads)
+    step_tokens = resolve_step_tokens(settings.scheduler)
     torch.set_num_threads(threads)
     loaded = _load(settings, threads, progress)
     network, prepared = loaded.network, loaded.prepared

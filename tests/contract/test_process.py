@@ -78,7 +78,8 @@ def test_a_signal_drains_and_ends_with_status_0(serving: Process, number: int) -
     engine_pid = serving.engine_pid
     lines = serving.stream(20)
     next(lines)
-    os.kill(serving.popen.pid, number)
+    for pid in (engine_pid, serving.popen.pid):  # as a service manager does
+        os.kill(pid, number)
     *rest, done = list(lines)
     assert json.loads(rest[-1].removeprefix("data: "))["choices"][0]["finish_reason"] == "length"
     assert done == "data: [DONE]"
