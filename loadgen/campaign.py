@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from core.errors import SettingsError
 from loadgen.client import PATHS, Client
 from loadgen.join import Scrape
-from loadgen.live import Live
 from loadgen.observe import Record
 from loadgen.plan import Plan
-from loadgen.player import Health, Played, Progress
+from loadgen.player import Clock, Health, Played, Progress, merge
 from loadgen.preflight import inspect
 from loadgen.prompts import Conversation, Target
 from loadgen.spec import RunSpec
-from loadgen.workers import START_S, Job, Remote, connections, merge, play_here, share_out
+from loadgen.workers import Job, Remote, share_out
 
+START_S = 0.2  # between the last worker's readiness and the start of the clock
 SCRAPE_S = 2.0
 SETTLE_S = 0.1
 SETTLE_TRIES = 20
 WARMING = 4  # requests at once while the cache is warmed
+TERMINAL_S, LOG_S = 0.5, 10.0  # a line in place on a terminal; elsewhere one line now and then
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +50,8 @@ async def run_plan(url: str, plan: Plan, spec: RunSpec, quiet: bool) -> Run:
     Raises:
         SettingsError: the preflight found what makes the run pointless; nothing was measured.
     """
-    if spec.warmup >= plan.span_s and spec.warmup > 0:
+    if spec.warmup and spec.warmup >= plan.span_s:
         raise SettingsError(f"--warmup {spec.warmup:g}s is longer than the plan")
-    stop = asyncio.Event()
     client = Client(url, spec)
     try:
         target = await inspect(client, spec, plan)
@@ -57,85 +59,93 @@ async def run_plan(url: str, plan: Plan, spec: RunSpec, quiet: bool) -> Run:
         if spec.cache == "warm":
             await _warm(client, plan, target)
         started = datetime.now(UTC).isoformat(timespec="seconds")
-        live = Live(plan, quiet)
-        _stop_on_signals(stop)
-        played, scrapes = await _play(client, jobs, stop, live, spec.warmup)
+        stop, watch = _stop_on_signals(), Watch(client, target.metrics)
+        played = await _play(client, jobs, stop, watch, None if quiet else len(plan.requests))
+        if not stop.is_set():
+            await watch.settle()
     finally:
         await client.close()
     records = sorted((r for part in played for r in part.records), key=lambda record: record.i)
     healths = [part.health for part in played]
-    return Run(plan, spec, target, started, records, healths, scrapes, stop.is_set())
+    return Run(plan, spec, target, started, records, healths, watch.scrapes, stop.is_set())
 
 
-def _stop_on_signals(stop: asyncio.Event) -> None:
+def _stop_on_signals() -> asyncio.Event:
     """From here on an interrupt leaves something to report; before, it just ends us."""
-    try:
+    stop = asyncio.Event()
+    with suppress(ValueError, RuntimeError):  # not the main thread: its owner interrupts it
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    except (ValueError, RuntimeError):
-        pass  # not the main thread: whoever runs us there interrupts in his own way
+    return stop
+
+
+@dataclass(slots=True)
+class Watch:
+    """Reads /metrics around and during a run, where there is one; parses nothing meanwhile."""
+
+    client: Client
+    readable: bool
+    clock: Clock = lambda: 0.0
+    scrapes: list[Scrape] = field(default_factory=list)
+
+    async def read(self) -> None:
+        if self.readable and (text := await self.client.metrics()):
+            self.scrapes.append(Scrape(text, self.clock()))
+
+    async def keep_reading(self, warmup_s: float) -> None:
+        """Read as the warm-up ends and every two seconds from then on."""
+        await asyncio.sleep(max(warmup_s - self.clock(), 0.0))
+        while True:
+            await self.read()
+            await asyncio.sleep(SCRAPE_S)
+
+    async def settle(self) -> None:
+        """Read until the token counters stand still: the last tokens are booked last."""
+        before = None
+        for _ in range(SETTLE_TRIES if self.scrapes else 0):
+            await self.read()
+            now = self.scrapes[-1].total("floorline_tokens_total")
+            if now == before:
+                return
+            before = now
+            await asyncio.sleep(SETTLE_S)
 
 
 async def _play(
-    client: Client, jobs: Sequence[Job], stop: asyncio.Event, live: Live, warmup_s: float
-) -> tuple[list[Played], list[Scrape]]:
+    client: Client, jobs: list[Job], stop: asyncio.Event, watch: Watch, total: int | None
+) -> list[Played]:
     remotes = [Remote(job) for job in jobs] if len(jobs) > 1 else []
     await asyncio.gather(*(remote.start() for remote in remotes))
     if not remotes:
-        await client.connect(connections(jobs[0]))
-    scrapes: list[tuple[float, str]] = []
-    if jobs[0].target.metrics:
-        scrapes.append((0.0, await client.metrics() or ""))
-    start_s = time.monotonic() + START_S
-
-    def clock() -> float:
-        return time.monotonic() - start_s
-
-    own = Progress()
-    watching = asyncio.create_task(_scrape(client, clock, scrapes, warmup_s))
-    showing = asyncio.create_task(
-        live.show(clock, lambda: merge([remote.progress for remote in remotes] or [own]))
-    )
+        await client.connect(jobs[0].connections)
+    await watch.read()
+    start_s, own = time.monotonic() + START_S, Progress()
+    watch.clock = lambda: time.monotonic() - start_s
+    beside = [asyncio.create_task(watch.keep_reading(jobs[0].spec.warmup))]
+    if total is not None:
+        progress = lambda: merge([remote.progress for remote in remotes] or [own])  # noqa: E731
+        beside.append(asyncio.create_task(_show(watch.clock, progress, total)))
     if remotes:
         played = list(await asyncio.gather(*(r.play(start_s, stop) for r in remotes)))
     else:
-        played = [await play_here(client, jobs[0], clock, stop, own)]
-    for task in (watching, showing):
+        played = [await jobs[0].play(client, watch.clock, stop, own)]
+    for task in beside:
         task.cancel()
-    await asyncio.gather(watching, showing, return_exceptions=True)
-    live.end()
-    if scrapes and not stop.is_set():
-        await _settle(client, clock, scrapes)
-    return played, [Scrape(text, t_s) for t_s, text in scrapes if text]
+    await asyncio.gather(*beside, return_exceptions=True)
+    return played
 
 
-async def _scrape(
-    client: Client, clock: Callable[[], float], scrapes: list[tuple[float, str]], warmup_s: float
-) -> None:
-    """Read /metrics as the warm-up ends and every two seconds; parse nothing now."""
-    if not scrapes:
-        return
-    await asyncio.sleep(max(warmup_s - clock(), 0.0))
-    while True:
-        if text := await client.metrics():
-            scrapes.append((clock(), text))
-        await asyncio.sleep(SCRAPE_S)
-
-
-async def _settle(
-    client: Client, clock: Callable[[], float], scrapes: list[tuple[float, str]]
-) -> None:
-    """Read /metrics until its token counters stand still: the last tokens are booked last."""
-    before = None
-    for _ in range(SETTLE_TRIES):
-        text = await client.metrics() or ""
-        now = Scrape(text).total("floorline_tokens_total")
-        if text:
-            scrapes.append((clock(), text))
-        if now == before:
-            return
-        before = now
-        await asyncio.sleep(SETTLE_S)
+async def _show(clock: Clock, progress: Callable[[], Progress], total: int) -> None:
+    """Print the progress until cancelled; on a terminal the line is then cleared."""
+    terminal = sys.stderr.isatty()
+    clear, end = ("\r\x1b[K", "") if terminal else ("", "\n")
+    try:
+        while True:
+            await asyncio.sleep(TERMINAL_S if terminal else LOG_S)
+            line = f"{clear}{clock():5.0f} s  {progress().line(total)}"
+            print(line, end=end, file=sys.stderr, flush=True)
+    finally:
+        print(clear, end="", file=sys.stderr, flush=True)
 
 
 async def _warm(client: Client, plan: Plan, target: Target) -> None:
@@ -143,7 +153,7 @@ async def _warm(client: Client, plan: Plan, target: Target) -> None:
     places = asyncio.Semaphore(WARMING)
 
     async def once(i: int, seed: int, tokens: int) -> None:
-        fields = Conversation.begin(target).say(i, seed, tokens)
+        fields = Conversation(target).say(i, seed, tokens)
         async with places:
             body = {"model": target.model, "max_tokens": 1, **fields}
             await client.ask(PATHS[target.api], body, timeout_s=60.0)

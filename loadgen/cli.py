@@ -7,22 +7,21 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from core.errors import SettingsError
-from loadgen import compare, selftest, sweep
-from loadgen.campaign import Run, run_plan
-from loadgen.measure import counted
-from loadgen.options import Parser, add_aliases, gather, load_parser
+from loadgen import sweep
+from loadgen.campaign import run_plan
+from loadgen.options import Parser, gather, load_parser
 from loadgen.plan import Plan, load_plan, make_plan
-from loadgen.predict import work_of
 from loadgen.report import prepare_folder, read_run, report, write_file, write_run
+from loadgen.selftest import selftest
 from loadgen.spec import OutputSpec, PlanSpec, RunSpec, positive
-from loadgen.table import render
-from loadgen.verdict import Exit
+from loadgen.table import render, render_pair, render_rate, render_rates
+from loadgen.verdict import Exit, exit_code
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +41,49 @@ class Asked:
         folder = prepare_folder(output.out) if output.out else None
         return Asked(given.url, plan, run, output, folder)
 
+    def send(self, plan: Plan, folder: Path | None) -> dict[str, Any]:
+        """Run a plan and write its files."""
+        run = asyncio.run(run_plan(self.url, plan, self.run, self.output.quiet))
+        summary = report(run)
+        if folder:
+            from loadgen.html import run_page  # plotly takes a second to import
+
+            write_run(folder, summary, run.records)
+            write_file(folder / "report.html", run_page(summary, run.records))
+        return summary
+
+    def measure(self, rate: float) -> dict[str, Any]:
+        """Run the load at one rate of several."""
+        plan = make_plan(replace(self.plan, rate=rate))
+        folder = prepare_folder(str(self.folder / f"rate-{rate:g}")) if self.folder else None
+        summary = self.send(plan, folder)
+        if not self.output.quiet:
+            print(render_rate(rate, summary), file=sys.stderr)
+        return summary
+
     def show(self, summary: Any, text: str) -> None:
         print(json.dumps(summary) if self.output.format == "json" else text)
 
+    def show_rates(self, runs: dict[float, dict[str, Any]], text: str, **more: Any) -> None:
+        """Print and write what several runs have shown together."""
+        predicted = sweep.predicted(runs)
+        points = [{"rate": rate, **summary} for rate, summary in runs.items()]
+        summary = {**more, "points": points, "predicted": predicted}
+        if self.folder:
+            from loadgen.html import sweep_page  # plotly takes a second to import
 
-def send(asked: Asked, plan: Plan, folder: Path | None) -> tuple[Run, dict[str, Any]]:
-    """Run a plan and write its files."""
-    run = asyncio.run(run_plan(asked.url, plan, asked.run, asked.output.quiet))
-    summary = report(run)
-    if folder:
-        from loadgen.html import run_page  # plotly takes a second to import
-
-        write_run(folder, summary, run.records)
-        write_file(folder / "report.html", run_page(summary, run.records))
-    return run, summary
+            write_file(self.folder / "sweep.json", json.dumps(summary, indent=1) + "\n")
+            write_file(self.folder / "report.html", sweep_page(text, points, predicted))
+        self.show(summary, text)
 
 
 def run_command(argv: Sequence[str]) -> int:
     """Plan, run, report."""
-    parser = load_parser("run")
-    add_aliases(parser)
-    given = parser.parse_args(argv)
-    spec = gather(PlanSpec, given)
-    plan = load_plan(given.plan) if given.plan else make_plan(spec)
+    given = load_parser("run").parse_args(argv)
+    spec, stored = gather(PlanSpec, given), gather(RunSpec, given).plan
+    plan = load_plan(stored) if stored else make_plan(spec)
     asked = Asked.of(given)
-    _, summary = send(asked, plan, asked.folder)
+    summary = asked.send(plan, asked.folder)
     asked.show(summary, render(summary))
     return int(summary["exit_code"])
 
@@ -85,36 +102,6 @@ def plan_command(argv: Sequence[str]) -> int:
     return Exit.OK
 
 
-def measure_at(asked: Asked) -> Callable[[float], sweep.Measured]:
-    """Bind everything but the rate."""
-
-    def measure(rate: float) -> sweep.Measured:
-        plan = make_plan(replace(asked.plan, rate=rate))
-        folder = prepare_folder(str(asked.folder / f"rate-{rate:g}")) if asked.folder else None
-        run, summary = send(asked, plan, folder)
-        work = work_of(run.scrapes, counted(run.records, asked.run.warmup))
-        point = sweep.Measured(rate, summary, work)
-        if not asked.output.quiet:
-            print(sweep.render_row(point), file=sys.stderr)
-        return point
-
-    return measure
-
-
-def show_points(asked: Asked, points: list[sweep.Measured], text: str, **more: Any) -> None:
-    """Print and write what several runs have shown together."""
-    predicted = sweep.predicted(points)
-    rows = [{"rate": p.rate, "work": p.work and asdict(p.work), **p.summary} for p in points]
-    summary = {**more, "points": rows, "predicted": predicted}
-    if asked.folder:
-        from loadgen.html import sweep_page  # plotly takes a second to import
-
-        write_file(asked.folder / "sweep.json", json.dumps(summary, indent=1) + "\n")
-        page = sweep_page(text, [point.summary for point in points], predicted)
-        write_file(asked.folder / "report.html", page)
-    asked.show(summary, text)
-
-
 def sweep_command(argv: Sequence[str]) -> int:
     """Run one load at several rates."""
     parser = load_parser("sweep")
@@ -125,28 +112,26 @@ def sweep_command(argv: Sequence[str]) -> int:
     except ValueError as error:
         raise SettingsError(f"--rates {given.rates}: {error}") from None
     asked = Asked.of(given)
-    points = sweep.sweep(rates, measure_at(asked))
-    show_points(asked, points, sweep.render(points))
-    return sweep.combined_exit(points)
+    runs = sweep.sweep(rates, asked.measure)
+    asked.show_rates(runs, render_rates(runs))
+    return exit_code({Exit(summary["exit_code"]) for summary in runs.values()})
 
 
 def search_command(argv: Sequence[str]) -> int:
     """Find the highest rate that meets the objectives."""
-    given = load_parser("search").parse_args(argv)
-    asked = Asked.of(given)
+    asked = Asked.of(load_parser("search").parse_args(argv))
     if not asked.run.slo:
         raise SettingsError("search needs an objective, such as --slo ttft.p90=500ms")
-    found = sweep.search(asked.plan.rate or 1.0, measure_at(asked))
-    last = found.points[-1]
-    lines = [sweep.render(found.points), f"highest rate that meets all: {found.passing:g}/s"]
+    found = sweep.search(asked.plan.rate or 1.0, asked.measure)
+    lines = [render_rates(found.runs), f"highest rate that meets all: {found.passing:g}/s"]
     if found.broken:
         lines.append(f"first to break, at {found.failing:g}/s: {', '.join(found.broken)}")
-    if not last.summary["valid"]:
-        lines.append(f"ended at {last.rate:g}/s: the client was the limit")
+    if not found.last["valid"]:
+        lines.append("ended there: the client was the limit")
     verdict = {"passing": found.passing, "failing": found.failing, "broken": found.broken}
-    show_points(asked, found.points, "\n".join(lines), **verdict)
-    if last.interrupted or not last.summary["valid"]:
-        return int(last.summary["exit_code"])
+    asked.show_rates(found.runs, "\n".join(lines), **verdict)
+    if found.cut_short:
+        return int(found.last["exit_code"])
     return Exit.OK if found.passing else Exit.SLO_MISSED
 
 
@@ -156,7 +141,7 @@ def compare_command(argv: Sequence[str]) -> int:
     parser.add_argument("a")
     parser.add_argument("b")
     given = parser.parse_args(argv)
-    print(compare.render(read_run(given.a)[0], read_run(given.b)[0]))
+    print(render_pair(read_run(given.a)[0], read_run(given.b)[0]))
     return Exit.OK
 
 
@@ -176,7 +161,7 @@ def report_command(argv: Sequence[str]) -> int:
 def selftest_command(argv: Sequence[str]) -> int:
     """Check the client against a server with known answers, and find its own limit."""
     Parser(prog="loadgen selftest").parse_args(argv)
-    return selftest.selftest()
+    return selftest()
 
 
 COMMANDS = {

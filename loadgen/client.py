@@ -12,7 +12,7 @@ import httpx
 
 from core.errors import SettingsError
 from loadgen.observe import CANCELLED, INTERRUPTED, Exchange
-from loadgen.spec import RunSpec
+from loadgen.spec import RunSpec, parse_header
 
 PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 # uvicorn closes an idle connection after 5 s; a request sent into that moment would fail
@@ -31,9 +31,7 @@ class Client:
         self._headers = {"accept-encoding": "identity", "content-type": "application/json"}
         if spec.api_key:
             self._headers["authorization"] = f"Bearer {spec.api_key}"
-        for pair in spec.header:
-            name, _, value = pair.partition("=")
-            self._headers[name] = value
+        self._headers |= dict(map(parse_header, spec.header))
         self._tls = httpx.create_ssl_context(trust_env=False)
         self._all: list[httpx.AsyncClient] = []
         self._free: list[httpx.AsyncClient] = []

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 import plotly.io as pio
 
-from loadgen.measure import PER_REQUEST
-from loadgen.observe import OK, Record
+from loadgen.measure import answered, samples_of
+from loadgen.observe import Record
 from loadgen.table import render
 
 PAGE = """<!doctype html>
@@ -34,10 +34,10 @@ def run_page(summary: dict[str, Any], records: Sequence[Record]) -> str:
 
 
 def sweep_page(
-    text: str, points: Sequence[dict[str, Any]], predicted: Sequence[dict[str, float]]
+    text: str, runs: Iterable[dict[str, Any]], predicted: Sequence[dict[str, float]]
 ) -> str:
     """Lay out a sweep: its table, then measured and predicted latency over throughput."""
-    return _page("loadgen sweep", text, [latency_throughput(points, predicted)])
+    return _page("loadgen sweep", text, [latency_throughput(runs, predicted)])
 
 
 def _page(title: str, text: str, figures: Sequence[go.Figure]) -> str:
@@ -48,38 +48,33 @@ def _page(title: str, text: str, figures: Sequence[go.Figure]) -> str:
 
 
 def _figure(title: str, x: str, y: str) -> go.Figure:
-    figure = go.Figure()
-    figure.update_layout(
-        title=title, xaxis_title=x, yaxis_title=y, template="plotly_white", height=420
-    )
-    return figure
+    layout = go.Layout(title=title, template="plotly_white", height=420, colorway=COLOURS)
+    return go.Figure(layout=layout).update_xaxes(title=x).update_yaxes(title=y)
 
 
-def _line(figure: go.Figure, name: str, x: Any, y: Any, **how: Any) -> None:
-    figure.add_trace(go.Scatter(name=name, x=list(x), y=list(y), mode="lines", **how))
+def _line(figure: go.Figure, name: str, x: Iterable[float], y: Iterable[float], **how: Any) -> None:
+    how = {"mode": "lines", "line": {"shape": "hv"}, **how}
+    figure.add_scatter(name=name, x=list(x), y=list(y), **how)
 
 
 def over_time(records: Sequence[Record]) -> go.Figure:
     figure = _figure("Offered, sent, completed", "seconds", "requests")
     series = {
-        "offered": sorted(record.intended_s for record in records),
-        "sent": sorted(record.sent_s for record in records),
-        "completed": sorted(record.end_s for record in records if record.outcome == OK),
+        "offered": [record.intended_s for record in records],
+        "sent": [record.sent_s for record in records],
+        "completed": [record.end_s for record in answered(records)],
     }
-    for (name, times), colour in zip(series.items(), COLOURS, strict=False):
-        shape = {"shape": "hv", "color": colour}
-        _line(figure, name, times, range(1, len(times) + 1), line=shape)
+    for name, times in series.items():
+        _line(figure, name, sorted(times), range(1, len(times) + 1))
     return figure
 
 
 def ttft_over_time(records: Sequence[Record]) -> go.Figure:
     figure = _figure("Time to first token", "intended start, seconds", "ms")
-    answered = [record for record in records if record.outcome == OK]
-    for metric, colour in zip(("ttft", "ttft_send"), COLOURS, strict=False):
-        values = [(PER_REQUEST[metric](record) or 0.0) * 1e3 for record in answered]
-        starts = [record.intended_s for record in answered]
-        dots = go.Scatter(name=metric, x=starts, y=values, mode="markers", marker={"color": colour})
-        figure.add_trace(dots)
+    starts = [record.intended_s for record in answered(records)]
+    for metric in ("ttft", "ttft_send"):
+        values = (value * 1e3 for value in samples_of(metric, records))
+        _line(figure, metric, starts, values, mode="markers")
     return figure
 
 
@@ -89,68 +84,45 @@ def ecdfs(records: Sequence[Record]) -> go.Figure:
     Source: Dvoretzky, Kiefer and Wolfowitz; the constant is Massart's (1990).
     """
     figure = _figure("Distributions, with 95 % bands", "ms", "share of answered requests")
-    answered = [record for record in records if record.outcome == OK]
     for metric, colour in zip(("ttft", "e2e", "tpot"), COLOURS, strict=False):
-        known = (PER_REQUEST[metric](record) for record in answered)
-        values = sorted(value * 1e3 for value in known if value is not None)
+        values = sorted(value * 1e3 for value in samples_of(metric, records))
         n = len(values)
-        if not n:
-            continue
-        reach = math.sqrt(math.log(2 / 0.05) / (2 * n))
+        reach = math.sqrt(math.log(2 / 0.05) / (2 * n)) if n else 0.0
         shares = [(k + 1) / n for k in range(n)]
-        upper, lower = [min(s + reach, 1) for s in shares], [max(s - reach, 0) for s in shares]
-        edge = {"shape": "hv", "color": colour, "width": 0}
-        quiet = {"showlegend": False, "hoverinfo": "skip", "line": edge}
-        _line(figure, f"{metric} upper", values, upper, **quiet)
-        _line(
-            figure,
-            f"{metric} lower",
-            values,
-            lower,
-            fill="tonexty",
-            fillcolor=f"{colour}33",
-            **quiet,
-        )
-        _line(figure, metric, values, shares, line={"shape": "hv", "color": colour})
+        step = {"shape": "hv", "color": colour}
+        edge = {"showlegend": False, "hoverinfo": "skip", "line": {**step, "width": 0}}
+        band = {"fill": "tonexty", "fillcolor": f"{colour}33"}
+        _line(figure, f"{metric} upper", values, (min(s + reach, 1) for s in shares), **edge)
+        _line(figure, f"{metric} lower", values, (max(s - reach, 0) for s in shares), **edge | band)
+        _line(figure, metric, values, shares, line=step)
     return figure
 
 
 def bill_bars(summary: dict[str, Any]) -> go.Figure:
     """Draw each way of counting the tokens; bars of one group must be equal."""
-    figure = _figure("The bill: tokens, counted by each side", "", "tokens")
-    rows = summary["bill"]["tokens"]
-    figure.update_xaxes(categoryorder="array", categoryarray=list(rows))
-    for way, colour in zip(("client", "usage", "cost", "metrics"), COLOURS, strict=True):
-        counts = {name: ways[way] for name, ways in rows.items() if ways.get(way) is not None}
-        if counts:
-            bars = go.Bar(
-                name=way, x=list(counts), y=list(counts.values()), marker={"color": colour}
-            )
-            figure.add_trace(bars)
-    per_million = summary["bill"].get("usd_per_million_tokens")
-    if per_million is not None:
-        figure.update_layout(title=f"The bill: USD {per_million:.3g} per million tokens")
+    account = summary["bill"]
+    usd = account.get("usd_per_million_tokens")
+    price = "" if usd is None else f" (USD {usd:.3g} per million)"
+    figure = _figure(f"The bill: tokens{price}, counted by each side", "", "tokens")
+    for way in ("client", "usage", "cost", "metrics"):
+        counts = {name: ways.get(way) for name, ways in account["tokens"].items()}
+        if any(count is not None for count in counts.values()):
+            figure.add_bar(name=way, x=list(counts), y=list(counts.values()))
     return figure
 
 
 def latency_throughput(
-    points: Sequence[dict[str, Any]], predicted: Sequence[dict[str, float]]
+    runs: Iterable[dict[str, Any]], predicted: Sequence[dict[str, float]]
 ) -> go.Figure:
-    figure = _figure(
-        "Latency over throughput, and the cost model's floor", "output tokens/s", "ITL, ms"
-    )
-    for name, colour in zip(("p50", "p90"), COLOURS, strict=False):
-        shown = [
-            (run["rates"]["output_tokens_per_s"], run["metrics"]["itl"][name]["value"])
-            for run in points
-            if run["metrics"]["itl"][name]
-        ]
-        x, y = zip(*shown, strict=True) if shown else ((), ())
-        figure.add_trace(
-            go.Scatter(name=f"ITL {name}", x=x, y=y, mode="lines+markers", line={"color": colour})
-        )
+    title = "Latency over throughput, and the cost model's floor"
+    figure = _figure(title, "output tokens/s", "ITL, ms")
+    measured = [(run["rates"]["output_tokens_per_s"], run["metrics"]["itl"]) for run in runs]
+    for name in ("p50", "p90"):
+        shown = [(rate, itl[name]["value"]) for rate, itl in measured if itl[name]]
+        x, y = [rate for rate, _ in shown], [value for _, value in shown]
+        _line(figure, f"ITL {name}", x, y, mode="lines+markers", line={})
     if predicted:
         rates = [point["output_tokens_per_s"] for point in predicted]
         floors = [point["itl_ms"] for point in predicted]
-        _line(figure, "predicted floor", rates, floors, line={"dash": "dash", "color": COLOURS[2]})
+        _line(figure, "predicted floor", rates, floors, line={"dash": "dash"})
     return figure

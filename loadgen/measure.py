@@ -13,7 +13,7 @@ from typing import Any
 
 from loadgen.observe import CANCELLED, INTERRUPTED, OK, Record
 from loadgen.spec import Slo
-from loadgen.stats import Weighted, percentile, summarise, summarise_pooled
+from loadgen.stats import Weighted, each_once, percentile, summarise, summarise_pooled
 
 DEFINITIONS = {
     "ttft": "c1 - s",
@@ -28,22 +28,14 @@ DEFINITIONS = {
     "send_lag": "t0 - s",
 }
 WORDS = "s intended start, t0 sent, c1..cm content arrivals, n output tokens, k1 tokens in c1"
-POOLED = ("itl", "icl")
 
 
-def _tokens_after_first(record: Record) -> int | None:
-    n, first = record.output_tokens, record.content[0][1]
-    return None if n is None or first is None else n - first
-
-
-def _per_token(record: Record, tokens: int | None) -> float | None:
-    if not tokens or tokens < 1 or len(record.content) < 2:
+def _per_token(record: Record, first: int | None) -> float | None:
+    """Divide the time after the first chunk by the tokens after `first`."""
+    n = record.output_tokens
+    if n is None or first is None or n <= first or len(record.content) < 2:
         return None
-    return (record.content[-1][0] - record.content[0][0]) / tokens
-
-
-def _less_one(n: int | None) -> int | None:
-    return None if n is None else n - 1
+    return (record.content[-1][0] - record.content[0][0]) / (n - first)
 
 
 PER_REQUEST: dict[str, Callable[[Record], float | None]] = {
@@ -51,8 +43,8 @@ PER_REQUEST: dict[str, Callable[[Record], float | None]] = {
     "ttft_send": lambda r: r.content[0][0] - r.sent_s,
     "e2e": lambda r: r.content[-1][0] - r.intended_s,
     "e2e_send": lambda r: r.content[-1][0] - r.sent_s,
-    "tpot": lambda r: _per_token(r, _less_one(r.output_tokens)),
-    "tpot_net": lambda r: _per_token(r, _tokens_after_first(r)),
+    "tpot": lambda r: _per_token(r, 1),
+    "tpot_net": lambda r: _per_token(r, r.content[0][1]),
     "stall_max": lambda r: max((gap for gap, _ in chunk_gaps(r)), default=None),
 }
 
@@ -67,10 +59,13 @@ def token_gaps(record: Record) -> list[Weighted]:
     return [(gap / k, k) for gap, k in chunk_gaps(record) if k]
 
 
+def answered(records: Iterable[Record]) -> list[Record]:
+    return [record for record in records if record.outcome == OK]
+
+
 def samples_of(metric: str, records: Iterable[Record]) -> list[float]:
     """Collect a per-request metric over answered requests, where it is defined."""
-    formula = PER_REQUEST[metric]
-    values = (formula(record) for record in records if record.outcome == OK)
+    values = map(PER_REQUEST[metric], answered(records))
     return [value for value in values if value is not None]
 
 
@@ -82,42 +77,41 @@ def counted(records: Iterable[Record], warmup_s: float) -> list[Record]:
 
 def all_metrics(records: Sequence[Record]) -> dict[str, Any]:
     """Summarise every definition over the answered requests."""
-    answered = [record for record in records if record.outcome == OK]
-    metrics = {metric: summarise(samples_of(metric, answered)) for metric in PER_REQUEST}
-    metrics["itl"] = summarise_pooled([gap for r in answered for gap in token_gaps(r)])
-    metrics["icl"] = summarise_pooled([(gap, 1) for r in answered for gap, _ in chunk_gaps(r)])
-    metrics["send_lag"] = summarise([record.sent_s - record.intended_s for record in records])
+    good = answered(records)
+    metrics = {metric: summarise(samples_of(metric, good)) for metric in PER_REQUEST}
+    metrics["itl"] = summarise_pooled(gap for r in good for gap in token_gaps(r))
+    metrics["icl"] = summarise_pooled((gap, 1) for r in good for gap, _ in chunk_gaps(r))
+    metrics["send_lag"] = summarise(record.sent_s - record.intended_s for record in records)
     return {name: metrics[name] for name in DEFINITIONS}
 
 
 def with_failures(records: Sequence[Record]) -> dict[str, Any]:
     """Summarise again with each failure as an endless wait: what a user of the service sees."""
-    return {
-        metric: summarise([*samples_of(metric, records), *_endless(records)])
-        for metric in ("ttft", "e2e", "tpot")
-    }
+    endless = [math.inf for record in records if record.failed]
+    metrics = ("ttft", "e2e", "tpot")
+    return {metric: summarise([*samples_of(metric, records), *endless]) for metric in metrics}
 
 
-def _endless(records: Iterable[Record]) -> list[float]:
-    return [math.inf for record in records if record.failed]
+def total(values: Iterable[int | None]) -> int | None:
+    """Sum what is known of every one; None where it is not, or there is none."""
+    known = list(values)
+    return None if None in known or not known else sum(n for n in known if n is not None)
 
 
 def rates(records: Sequence[Record], warmup_s: float, span_s: float) -> dict[str, Any]:
     """Offered and achieved rates. The window runs from the warm-up's end to the last end."""
-    answered = [record for record in records if record.outcome == OK]
+    good = answered(records)
     window_s = max((record.end_s for record in records), default=warmup_s) - warmup_s
-    outputs = [record.output_tokens for record in answered]
-    prompt = sum((r.usage or {}).get("prompt_tokens", r.asked_prompt_tokens) for r in answered)
-    output = None if None in outputs else sum(n for n in outputs if n is not None)
-    offered_s = span_s - warmup_s
+    prompt = total(record.used("prompt_tokens") for record in good)
+    output = total(record.output_tokens for record in good)
 
     def per_s(amount: int | None, seconds: float) -> float | None:
         return None if amount is None or seconds <= 0 else round(amount / seconds, 4)
 
     return {
         "window_s": round(window_s, 3),
-        "offered_per_s": per_s(len(records), offered_s),
-        "achieved_per_s": per_s(len(answered), window_s),
+        "offered_per_s": per_s(len(records), span_s - warmup_s),
+        "achieved_per_s": per_s(len(good), window_s),
         "prompt_tokens": prompt,
         "output_tokens": output,
         "prompt_tokens_per_s": per_s(prompt, window_s),
@@ -142,9 +136,8 @@ def is_good(record: Record, slos: Iterable[Slo]) -> bool:
     """Say whether a request was answered within every latency limit; undefined values pass."""
     if record.outcome != OK:
         return False
-    values = (
-        (request_value(slo.metric, record), slo.limit) for slo in slos if slo.metric != "errors"
-    )
+    latencies = [slo for slo in slos if slo.metric != "errors"]
+    values = ((request_value(slo.metric, record), slo.limit) for slo in latencies)
     return all(value is None or value <= limit for value, limit in values)
 
 
@@ -153,23 +146,25 @@ def judge(slo: Slo, records: Sequence[Record]) -> dict[str, Any]:
 
     Returns: `met` is None where the metric is not known or the samples are too few.
     """
-    n = len(records)
-    failed = sum(record.failed for record in records)
-    verdict: dict[str, Any] = {"slo": slo.text, "limit": slo.limit, "value": None, "met": None}
-    if slo.metric == "errors":
-        value = failed / n if n else None
-        return verdict | {"value": value, "met": None if value is None else value <= slo.limit}
-    good = sum(is_good(record, [slo]) for record in records)
-    if slo.quantile is None:
-        return verdict | {"value": good / n if n else None, "met": good == n if n else None}
-    if slo.metric == "itl":
-        gaps = [gap for r in records if r.outcome == OK for gap in token_gaps(r)]
-        lost = [(math.inf, r.asked_output_tokens) for r in records if r.failed]
-        samples = sorted([*gaps, *lost] if gaps else [])
-    else:
-        known = samples_of(slo.metric, records)
-        samples = sorted((value, 1) for value in [*known, *[math.inf] * failed] if known or failed)
-    if samples:
-        value = percentile(samples, slo.quantile)
-        verdict |= {"value": "inf" if math.isinf(value) else value, "met": value <= slo.limit}
-    return verdict
+    value: float | None = None
+    if slo.metric == "errors" and records:
+        value = sum(record.failed for record in records) / len(records)
+    elif slo.quantile is not None:
+        samples = _with_endless(slo.metric, records)
+        value = percentile(samples, slo.quantile) if samples else None
+    elif records:
+        value = sum(is_good(record, [slo]) for record in records) / len(records)
+    everyone = slo.quantile is None and slo.metric != "errors"
+    met = None if value is None else value == 1 if everyone else value <= slo.limit
+    shown = "inf" if value == math.inf else value
+    return {"slo": slo.text, "limit": slo.limit, "value": shown, "met": met}
+
+
+def _with_endless(metric: str, records: Iterable[Record]) -> list[Weighted]:
+    """Sort a metric's samples with each failure as an endless wait; for `itl`, per token."""
+    lost = [record for record in records if record.failed]
+    if metric == "itl":
+        gaps = [gap for record in answered(records) for gap in token_gaps(record)]
+        endless = [(math.inf, record.asked_output_tokens) for record in lost]
+        return sorted([*gaps, *endless]) if gaps else []
+    return sorted(each_once([*samples_of(metric, records), *(math.inf for _ in lost)]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -15,7 +16,11 @@ from typing import Any
 
 MODEL = "mock"
 WEIGHT_BYTES = 10_000_000
+STEP_S, FLOOR_S = 0.010, 0.004  # of a step, as its counters tell; a token is a step
+PRICE_NUSD = 3  # per output token
 PACKET_GAP_S = 0.002  # apart enough that the parts of a frame arrive one by one
+
+Frame = dict[str, Any] | str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,7 @@ class Behaviour:
     api_key: str | None = None
     metrics: bool = True
     overcount: int = 0  # tokens by which its counters are wrong
+    overcharge_nusd: int = 0
 
 
 class Mock:
@@ -49,71 +55,54 @@ class Mock:
         self._generated = self._prompted = 0
         self._thaws_at: tuple[float, float] | None = None
 
-    async def start(self) -> asyncio.Server:
-        return await asyncio.start_server(self._serve, "127.0.0.1", 0)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
+        """Answer one connection's requests."""
         try:
-            while head := await _read_head(reader):
-                method, path, headers = head
-                body = await reader.readexactly(int(headers.get("content-length", "0")))
-                if not await self._answer(writer, method, path, headers, body):
-                    break
+            while await self._answer(writer, *await _read(reader)):
+                pass
         except (ConnectionError, asyncio.IncompleteReadError):
             pass  # the client hung up, as clients do
         finally:
             writer.close()
 
-    async def _answer(
-        self,
-        writer: asyncio.StreamWriter,
-        method: str,
-        path: str,
-        headers: dict[str, str],
-        body: bytes,
-    ) -> bool:
+    async def _answer(self, writer: StreamWriter, route: str, key: str, body: bytes) -> bool:
         """Answer one request; False closes the connection."""
-        key = self.behaviour.api_key
-        if key is not None and headers.get("authorization") != f"Bearer {key}":
-            return await _send(writer, 401, '{"error": {"message": "wrong key"}}')
-        if path == "/v1/models":
-            return await _send(writer, 200, json.dumps({"data": [self._card()]}))
-        if path == "/bodies":
-            return await _send(writer, 200, json.dumps(self.bodies))
-        if path == "/metrics" and self.behaviour.metrics:
-            return await _send(writer, 200, self._metrics())
-        if method == "POST" and path in ("/v1/completions", "/v1/chat/completions"):
-            return await self._generate(writer, json.loads(body), chat="chat" in path)
-        return await _send(writer, 404, '{"error": {"message": "no such path"}}')
-
-    def _card(self) -> dict[str, Any]:
-        extra = {
-            "vocab_size": self.behaviour.vocab_size,
-            "max_model_len": self.behaviour.max_model_len,
-        }
-        return {"id": MODEL, **{name: value for name, value in extra.items() if value}}
+        mode = self.behaviour
+        if mode.api_key is not None and key != f"Bearer {mode.api_key}":
+            return _send(writer, 401, {"error": {"message": "wrong key"}})
+        if route == "GET /v1/models":
+            limits = {"vocab_size": mode.vocab_size, "max_model_len": mode.max_model_len}
+            return _send(writer, 200, {"data": [{"id": MODEL, **limits}]})
+        if route == "GET /bodies":
+            return _send(writer, 200, self.bodies)
+        if route == "GET /metrics" and mode.metrics:
+            return _send(writer, 200, self._metrics())
+        if route in ("POST /v1/completions", "POST /v1/chat/completions"):
+            return await self._generate(writer, json.loads(body), chat="chat" in route)
+        return _send(writer, 404, {"error": {"message": "no such path"}})
 
     def _metrics(self) -> str:
-        wrong = self.behaviour.overcount if len(self.bodies) > 1 else 0
+        wrong, tokens = len(self.bodies) > 1, self._generated
+        nusd = tokens * PRICE_NUSD + wrong * self.behaviour.overcharge_nusd
         counts = {
             'tokens_total{kind="prompt"}': self._prompted,
-            'tokens_total{kind="generated"}': self._generated + wrong,
+            'tokens_total{kind="generated"}': tokens + wrong * self.behaviour.overcount,
             "requests_received_total": len(self.bodies),
-            'step_duration_seconds_sum{kind="decode"}': self._generated * 0.010,
-            'step_duration_seconds_count{kind="decode"}': self._generated,
-            'step_floor_seconds_sum{kind="decode"}': self._generated * 0.004,
-            'step_floor_seconds_count{kind="decode"}': self._generated,
-            'bytes_moved_total{op="read",component="weights"}': self._generated * WEIGHT_BYTES,
-            "flops_total": (self._prompted + self._generated) * WEIGHT_BYTES,
+            'cost_usd_total{component="prefill"}': 0,
+            'cost_usd_total{component="decode"}': nusd / 1e9,
+            'step_duration_seconds_sum{kind="decode"}': tokens * STEP_S,
+            'step_duration_seconds_count{kind="decode"}': tokens,
+            'step_floor_seconds_sum{kind="decode"}': tokens * FLOOR_S,
+            'step_floor_seconds_count{kind="decode"}': tokens,
+            'bytes_moved_total{op="read",component="weights"}': tokens * WEIGHT_BYTES,
+            "flops_total": (self._prompted + tokens) * WEIGHT_BYTES,
             "kv_bytes_per_token": 1000,
-            'peak_bytes_per_second{level="dram"}': WEIGHT_BYTES / 0.004,
+            'peak_bytes_per_second{level="dram"}': WEIGHT_BYTES / FLOOR_S,
             "peak_flops_per_second": 1e12,
         }
         return "".join(f"floorline_{name} {value}\n" for name, value in counts.items())
 
-    async def _generate(
-        self, writer: asyncio.StreamWriter, body: dict[str, Any], chat: bool
-    ) -> bool:
+    async def _generate(self, writer: StreamWriter, body: dict[str, Any], chat: bool) -> bool:
         mode, now = self.behaviour, asyncio.get_running_loop().time()
         if self._thaws_at is None and mode.freeze_s and body.get("stream"):
             self._thaws_at = (now + mode.freeze_at_s, now + mode.freeze_at_s + mode.freeze_s)
@@ -121,13 +110,13 @@ class Mock:
         fails = mode.fail_every and len(self.bodies) % mode.fail_every == 0
         failure = mode.failure if fails else ""
         if failure == "500":
-            return await _send(writer, 500, '{"error": {"message": "as told"}}')
+            return _send(writer, 500, {"error": {"message": "as told"}})
         prompt = _prompt_tokens(body)
         tokens = body["max_tokens"] // 2 if failure == "early" else body["max_tokens"]
         self._prompted += prompt
         if not body.get("stream"):
             self._generated += tokens
-            return await _send(writer, 200, json.dumps({"choices": [{"text": "x" * tokens}]}))
+            return _send(writer, 200, {"choices": [{"text": "x" * tokens}]})
         writer.write(
             b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
             b"transfer-encoding: chunked\r\n\r\n"
@@ -136,14 +125,12 @@ class Mock:
         await self._stream(writer, frames, now + mode.first_s)
         if failure == "hang":
             await asyncio.sleep(3600)
-        if failure == "broken":
-            return False
-        writer.write(b"0\r\n\r\n")
-        return True
+        writer.write(b"" if failure == "broken" else b"0\r\n\r\n")
+        return failure != "broken"
 
     def _frames(
         self, prompt: int, tokens: int, chat: bool, failure: str
-    ) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    ) -> Iterator[tuple[int, Frame]]:
         """Yield (chunks before it, frame)."""
         mode, sent, chunk = self.behaviour, 0, 0
         if chat:
@@ -152,10 +139,8 @@ class Mock:
             k = min(mode.tokens_per_chunk, tokens - sent)
             sent += k
             said = {"delta": {"content": "x" * k}} if chat else {"text": "x" * k}
-            frame: dict[str, Any] = {"choices": [{**said, "token_ids": [1] * k}]}
-            if mode.running_usage:
-                frame["usage"] = _usage(prompt, sent)
-            yield chunk, frame
+            usage = {"usage": _usage(prompt, sent)} if mode.running_usage else {}
+            yield chunk, {"choices": [{**said, "token_ids": [1] * k}], **usage}
             chunk += 1
             if failure in ("broken", "error", "hang") and sent * 2 >= tokens:
                 if failure == "error":
@@ -165,20 +150,16 @@ class Mock:
         last = max(chunk - 1, 0)
         yield last, {"choices": [{"text": "", "delta": {}, "finish_reason": "length"}]}
         if mode.final_usage:
-            usage = _usage(prompt, sent)
-            yield last, {"choices": [], "usage": usage, "cost": {"cached_tokens": 0}}
+            yield last, {"choices": [], "usage": _usage(prompt, sent), "cost": _cost(sent)}
         yield last, "[DONE]"
 
     async def _stream(
-        self,
-        writer: asyncio.StreamWriter,
-        frames: list[tuple[int, dict[str, Any] | str]],
-        first_at: float,
+        self, writer: StreamWriter, frames: list[tuple[int, Frame]], first_at: float
     ) -> None:
         """Write each frame at its deadline; a freeze delays all that falls into it."""
         mode, loop = self.behaviour, asyncio.get_running_loop()
-        joined = [frames[i : i + mode.join] for i in range(0, len(frames), mode.join)]
-        for group in joined:
+        for i in range(0, len(frames), mode.join):
+            group = frames[i : i + mode.join]
             due = first_at + group[-1][0] * mode.gap_s
             await asyncio.sleep(max(due - loop.time(), 0))
             if self._thaws_at and self._thaws_at[0] <= loop.time() < self._thaws_at[1]:
@@ -194,23 +175,24 @@ class Mock:
                 await writer.drain()
 
 
-def _event(frame: dict[str, Any] | str) -> bytes:
+def _event(frame: Frame) -> bytes:
     text = frame if isinstance(frame, str) else json.dumps(frame)
     return f"data: {text}\n\n".encode()
 
 
-def _tokens(frame: dict[str, Any] | str) -> int:
-    choices = frame.get("choices") or () if isinstance(frame, dict) else ()
+def _tokens(frame: Frame) -> int:
+    choices = () if isinstance(frame, str) else frame.get("choices", ())
     return sum(len(choice.get("token_ids", ())) for choice in choices)
 
 
 def _usage(prompt: int, output: int) -> dict[str, Any]:
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": output,
-        "total_tokens": prompt + output,
-        "prompt_tokens_details": {"cached_tokens": 0},
-    }
+    counts = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+    return {**counts, "prompt_tokens_details": {"cached_tokens": 0}}
+
+
+def _cost(output: int) -> dict[str, Any]:
+    floor_ms, usd = output * FLOOR_S * 1e3, output * PRICE_NUSD / 1e9
+    return {"cached_tokens": 0, "floor_ms": floor_ms, "cost_usd": usd}
 
 
 def _prompt_tokens(body: dict[str, Any]) -> int:
@@ -222,33 +204,26 @@ def _prompt_tokens(body: dict[str, Any]) -> int:
     return sum(len(message["content"].split()) for message in messages)
 
 
-async def _read_head(
-    reader: asyncio.StreamReader,
-) -> tuple[str, str, dict[str, str]] | None:
-    try:
-        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    except asyncio.IncompleteReadError:
-        return None
+async def _read(reader: StreamReader) -> tuple[str, str, bytes]:
+    """Read one request: method and path, authorization, body."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.strip().split("\r\n")
-    method, path, _ = first.split(" ", 2)
     pairs = (line.split(":", 1) for line in lines)
-    return method, path, {name.lower(): value.strip() for name, value in pairs}
+    headers = {name.lower(): value.strip() for name, value in pairs}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return first.rpartition(" ")[0], headers.get("authorization", ""), body
 
 
-async def _send(writer: asyncio.StreamWriter, status: int, text: str) -> bool:
-    body = text.encode()
-    phrase = HTTPStatus(status).phrase
-    writer.write(
-        f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\n"
-        f"content-length: {len(body)}\r\n\r\n".encode()
-        + body
-    )
-    await writer.drain()
+def _send(writer: StreamWriter, status: int, answer: Any) -> bool:
+    body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-length: {len(body)}\r\n\r\n"
+    writer.write(head.encode() + body)
     return True
 
 
 async def _main(behaviour: Behaviour) -> None:
-    server = await Mock(behaviour).start()
+    # asyncio sets TCP_NODELAY on connections of a listener that it made from host and port
+    server = await asyncio.start_server(Mock(behaviour).serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
     print(f"http://{host}:{port}", flush=True)
     await asyncio.to_thread(sys.stdin.read)

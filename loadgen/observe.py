@@ -31,6 +31,16 @@ class Exchange:
     body: bytearray = field(default_factory=bytearray)
     arrivals: list[tuple[float, int]] = field(default_factory=list)
 
+    def events(self) -> Iterator[tuple[float, bytes]]:
+        """Yield each data line of the stream with the moment at which its last byte was here."""
+        ends = [end for _, end in self.arrivals]
+        start = 0
+        while (newline := self.body.find(b"\n", start)) >= 0:
+            line = self.body[start:newline]
+            start = newline + 1
+            if line.startswith(b"data:"):
+                yield self.arrivals[bisect_left(ends, start)][0], bytes(line[5:].strip())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
@@ -61,30 +71,13 @@ class Record:
     def failed(self) -> bool:
         return self.outcome not in (OK, CANCELLED, INTERRUPTED)
 
+    def used(self, name: str) -> int | None:
+        """Give a number of the server's `usage`."""
+        return (self.usage or {}).get(name)
+
     @property
     def output_tokens(self) -> int | None:
-        return self.usage.get("completion_tokens") if self.usage else None
-
-
-def events(exchange: Exchange) -> Iterator[tuple[float, bytes]]:
-    """Yield each data line of the stream with the moment at which its last byte was here."""
-    ends = [end for _, end in exchange.arrivals]
-    start = 0
-    while (newline := exchange.body.find(b"\n", start)) >= 0:
-        line = exchange.body[start:newline]
-        start = newline + 1
-        if line.startswith(b"data:"):
-            yield exchange.arrivals[bisect_left(ends, start)][0], bytes(line[5:].strip())
-
-
-def chunk_text(chunk: dict[str, Any]) -> str:
-    """Join what a chunk says; a role alone, an empty text and bare usage say nothing."""
-    parts = []
-    for choice in chunk.get("choices") or ():
-        delta = choice.get("delta") or {}
-        names = ("content", "reasoning_content", "reasoning")
-        parts += [choice.get("text"), *(delta.get(name) for name in names)]
-    return "".join(part for part in parts if part)
+        return self.used("completion_tokens")
 
 
 @dataclass(slots=True)
@@ -102,6 +95,19 @@ class Reading:
     error: str | None = None
     done: bool = False
 
+    @staticmethod
+    def of(exchange: Exchange, only_first: bool = False) -> Reading:
+        """Parse the body, or up to its first content; what is no JSON counts as an error frame."""
+        reading = Reading()
+        try:
+            for t_s, data in exchange.events():
+                reading.take(t_s, data)
+                if only_first and reading.content:
+                    break
+        except (ValueError, AttributeError, TypeError) as error:
+            reading.error = f"unreadable frame: {error}"
+        return reading
+
     def take(self, t_s: float, data: bytes) -> None:
         if data == b"[DONE]":
             self.done = True
@@ -118,7 +124,7 @@ class Reading:
             self.token_ids += choice.get("token_ids") or ()
         if choices and usage:
             self.running_tokens = usage.get("completion_tokens")
-        if text := chunk_text(chunk):
+        if text := "".join(map(_said, choices)):
             self.texts.append(text)
             self.content.append((t_s, self._new_tokens() if choices and usage else None))
 
@@ -128,51 +134,17 @@ class Reading:
         return new
 
 
-def read_stream(exchange: Exchange) -> Reading:
-    """Parse the whole body; a frame that is no JSON counts as an error frame."""
-    reading = Reading()
-    try:
-        for t_s, data in events(exchange):
-            reading.take(t_s, data)
-    except (ValueError, AttributeError, TypeError) as error:
-        reading.error = f"unreadable frame: {error}"
-    return reading
-
-
-def first_content_s(exchange: Exchange) -> float | None:
-    """Find the first content's arrival without parsing what follows."""
-    reading = Reading()
-    try:
-        for t_s, data in events(exchange):
-            reading.take(t_s, data)
-            if reading.content:
-                return t_s
-    except (ValueError, AttributeError, TypeError):
-        return None  # the record will say so
-    return None
+def _said(choice: dict[str, Any]) -> str:
+    """Join what a choice says; a role alone, an empty text and bare usage say nothing."""
+    delta = choice.get("delta") or {}
+    said = (delta.get(name) for name in ("content", "reasoning_content", "reasoning"))
+    return "".join(part for part in (choice.get("text"), *said) if part)
 
 
 def read_record(exchange: Exchange, prompt_tokens: int, ignore_eos: bool) -> Record:
     """Parse an exchange and name its outcome."""
-    answered = exchange.status == 200
-    reading = read_stream(exchange) if answered else Reading()
-    used = (reading.usage or {}).get("completion_tokens")
-    short = ignore_eos and used is not None and used < exchange.planned.output_tokens
-    detail = exchange.detail or reading.error or ""
-    if exchange.failure:
-        outcome = exchange.failure
-    elif not answered:
-        outcome = f"http_{exchange.status}"
-        detail = bytes(exchange.body[:300]).decode("utf-8", "replace")
-    elif reading.error:
-        outcome = "stream_error"
-    elif not reading.done:
-        outcome = "broken_stream"
-    elif not reading.content:
-        outcome = "no_content"
-    else:
-        outcome = "early_stop" if short else OK
-    counted = len(reading.token_ids) or reading.running_tokens
+    reading = Reading.of(exchange) if exchange.status == 200 else Reading()
+    outcome, detail = _outcome(exchange, reading, ignore_eos)
     return Record(
         i=exchange.planned.i,
         intended_s=exchange.intended_s,
@@ -184,8 +156,25 @@ def read_record(exchange: Exchange, prompt_tokens: int, ignore_eos: bool) -> Rec
         asked_prompt_tokens=prompt_tokens,
         asked_output_tokens=exchange.planned.output_tokens,
         content=reading.content,
-        counted_tokens=counted,
+        counted_tokens=len(reading.token_ids) or reading.running_tokens,
         usage=reading.usage,
         cost=reading.cost,
         finish_reason=reading.finish_reason,
     )
+
+
+def _outcome(exchange: Exchange, reading: Reading, ignore_eos: bool) -> tuple[str, str]:
+    used = (reading.usage or {}).get("completion_tokens")
+    if exchange.failure:
+        return exchange.failure, exchange.detail
+    if exchange.status != 200:
+        return f"http_{exchange.status}", bytes(exchange.body[:300]).decode("utf-8", "replace")
+    if reading.error:
+        return "stream_error", reading.error
+    if not reading.done:
+        return "broken_stream", ""
+    if not reading.content:
+        return "no_content", ""
+    if ignore_eos and used is not None and used < exchange.planned.output_tokens:
+        return "early_stop", f"{used} of {exchange.planned.output_tokens} tokens"
+    return OK, ""

@@ -8,101 +8,16 @@ from importlib.metadata import version
 from typing import Any, NoReturn, TypeVar
 
 from core.errors import SettingsError
-from loadgen.spec import OutputSpec, PlanSpec, RunSpec, parse_slo
+from loadgen.spec import OutputSpec, PlanSpec, RunSpec, checked, count, parse_slo, positive
 
 URL = "http://127.0.0.1:8000"
+COMMANDS = "run (the default), sweep, search, compare, plan, report, selftest"
 S = TypeVar("S", PlanSpec, RunSpec, OutputSpec)
 
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise SettingsError(message)
-
-
-def typed(parse: Any) -> Any:
-    """Let argparse show a parser's own words."""
-
-    def convert(text: str) -> Any:
-        try:
-            return parse(text)
-        except (ValueError, KeyError) as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return convert
-
-
-def add_options(parser: Parser, title: str, spec: type[S]) -> None:
-    group = parser.add_argument_group(title)
-    for field in fields(spec):
-        flag = f"--{field.name.replace('_', '-')}"
-        how = field.metadata
-        shown = "" if field.default in (None, False, ()) else f" (default: {field.default})"
-        text = (how["help"] + shown).replace("%", "%%")
-        if isinstance(field.default, bool):
-            group.add_argument(flag, action="store_true", help=text)
-            continue
-        kind = typed(how["parse"])
-        action = "append" if how["many"] else "store"
-        group.add_argument(
-            flag, type=kind, action=action, metavar=how["metavar"] or None, help=text
-        )
-
-
-def gather(spec: type[S], given: argparse.Namespace) -> S:
-    values = {field.name: getattr(given, field.name) for field in fields(spec)}
-    known: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in values.items()
-        if value is not None
-    }
-    return spec(**known)
-
-
-def add_aliases(parser: Parser) -> None:
-    """Spellings of other load generators."""
-    group = parser.add_argument_group("known spellings")
-
-    def alias(flag: str, dest: str, parse: Any, help: str) -> None:
-        group.add_argument(flag, dest=dest, type=typed(parse), help=help, metavar="X")
-
-    options = {
-        field.name: field.metadata["parse"]
-        for spec in (PlanSpec, RunSpec)
-        for field in fields(spec)
-    }
-    alias("--request-rate", "rate", options["rate"], "--rate")
-    alias("--num-prompts", "requests", options["requests"], "--requests")
-    alias("--max-concurrency", "max_inflight", options["max_inflight"], "--max-inflight")
-    alias("--burstiness", "arrival", burstiness, "--arrival gamma:CV, with CV = X^-1/2")
-    alias("--random-input-len", "prompt", fixed, "--prompt =X")
-    alias("--random-output-len", "output", fixed, "--output =X")
-    group.add_argument(
-        *("--goodput",), dest="slo", nargs="+", action="extend", type=typed(goodput),
-        metavar="M:MS", help="--slo M=…ms",
-    )  # fmt: skip
-
-
-def burstiness(text: str) -> str:
-    shape = float(text)
-    if shape <= 0:
-        raise ValueError(f"{text} must be above 0")
-    return f"gamma:{shape**-0.5!r}"
-
-
-def fixed(text: str) -> str:
-    if int(text) < 1:
-        raise ValueError(f"{text} must be at least 1")
-    return f"={int(text)}"
-
-
-def goodput(text: str) -> str:
-    metric, _, limit = text.partition(":")
-    slo = f"{metric.replace('e2el', 'e2e')}={limit}ms"
-    parse_slo(slo)
-    return slo
-
-
-COMMANDS = "run (the default), sweep, search, compare, plan, report, selftest"
 
 
 def load_parser(command: str) -> Parser:
@@ -112,7 +27,76 @@ def load_parser(command: str) -> Parser:
     parser.add_argument("--version", action="version", version=f"loadgen {version('floorline')}")
     if command != "plan":
         parser.add_argument("url", nargs="?", default=URL, help=f"default: {URL}")
-        add_options(parser, "sending", RunSpec)
-        add_options(parser, "output", OutputSpec)
-    add_options(parser, "the load", PlanSpec)
+        _add_spec(parser, "sending", RunSpec)
+        _add_spec(parser, "output", OutputSpec)
+    _add_spec(parser, "the load", PlanSpec)
+    if command == "run":
+        _add_aliases(parser)
     return parser
+
+
+def gather(spec: type[S], given: argparse.Namespace) -> S:
+    """Build a spec of what was given; the rest has its defaults."""
+    names = [field.name for field in fields(spec) if field.name in given]
+    values: dict[str, Any] = {name: getattr(given, name) for name in names}
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return spec(**(values | lists))
+
+
+def _add_spec(parser: Parser, title: str, spec: type[S]) -> None:
+    group = parser.add_argument_group(title)
+    for field in fields(spec):
+        how: dict[str, Any] = dict(field.metadata)
+        if field.default not in (None, False, ()):
+            how["help"] += f" (default: {field.default})"
+        if isinstance(field.default, bool):
+            how["action"] = "store_true"
+        _add(group, f"--{field.name.replace('_', '-')}", **how)
+
+
+def _add(group: Any, flag: str, **how: Any) -> None:
+    """Add a flag that leaves no trace when it is not given, and whose parser's words are shown."""
+    if parse := how.get("type"):
+        how["type"] = _told(parse)
+        how.setdefault("metavar", "X")
+    help = how.pop("help").replace("%", "%%")
+    group.add_argument(flag, default=argparse.SUPPRESS, help=help, **how)
+
+
+def _told(parse: Any) -> Any:
+    def convert(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+def _add_aliases(parser: Parser) -> None:
+    group = parser.add_argument_group("known spellings")
+    aliases = {
+        "--request-rate": ("rate", positive, "--rate"),
+        "--num-prompts": ("requests", count, "--requests"),
+        "--max-concurrency": ("max_inflight", count, "--max-inflight"),
+        "--burstiness": ("arrival", _burstiness, "--arrival gamma:CV, with CV = X^-1/2"),
+        "--random-input-len": ("prompt", _fixed, "--prompt =X"),
+        "--random-output-len": ("output", _fixed, "--output =X"),
+    }
+    for flag, (dest, parse, help) in aliases.items():
+        _add(group, flag, dest=dest, type=parse, help=help)
+    many = {"nargs": "+", "action": "extend", "metavar": "M:MS"}
+    _add(group, "--goodput", dest="slo", type=_goodput, help="--slo M=…ms", **many)
+
+
+def _burstiness(text: str) -> str:
+    return f"gamma:{positive(text) ** -0.5!r}"
+
+
+def _fixed(text: str) -> str:
+    return f"={count(text)}"
+
+
+def _goodput(text: str) -> str:
+    metric, _, limit = text.partition(":")
+    return checked(parse_slo)(f"{metric.replace('e2el', 'e2e')}={limit}ms")

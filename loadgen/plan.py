@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -16,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import SettingsError
-from loadgen.arrivals import Arrival, parse_arrival
-from loadgen.lengths import map_by_rank, parse_lengths, parse_map
+from loadgen.draws import Arrival, map_by_rank, parse_arrival, parse_lengths, parse_map
 from loadgen.spec import PlanSpec, parse_cancel, parse_sessions
 from loadgen.traces import TraceRow, read_trace
 
@@ -78,80 +78,66 @@ class Plan:
             "sha256": self.sha256,
             "spec": self.spec,
         }
-        return "".join(
-            f"{line}\n" for line in (json.dumps(header), *map(Planned.line, self.requests))
-        )
+        return "\n".join([json.dumps(header), *(r.line() for r in self.requests), ""])
 
 
 def make_plan(spec: PlanSpec) -> Plan:
-    """Draw the load. Arrivals, lengths, text and cancellation have a random stream each.
+    """Draw the load. Arrivals, lengths, text, cancellation and thinking have a random stream each.
 
     Raises:
         SettingsError: options that do not go together, or a trace that cannot be read.
     """
-    streams = {
-        name: random.Random(f"{spec.seed}:{name}")
-        for name in ("arrivals", "lengths", "text", "cancel", "think")
-    }
-    requests: list[Planned] = []
+    text, cancel, think = (_stream(spec, name) for name in ("text", "cancel", "think"))
     share, after_s = parse_cancel(spec.cancel) if spec.cancel else (0.0, 0.0)
-    turns, think, mean_s = parse_sessions(spec.sessions) if spec.sessions else (1, "const", 0.0)
-    for session, row in enumerate(_arrivals(spec, streams["arrivals"], streams["lengths"], turns)):
-        cancelled = streams["cancel"].random() < share
-        pause_s = mean_s * (streams["think"].expovariate(1.0) if think == "exp" else 1.0)
-        planned = Planned(
-            len(requests),
-            round(row.t_s, 6),
-            row.prompt_tokens,
-            row.output_tokens,
-            streams["text"].getrandbits(32),
-            after_s if cancelled else None,
-        )
+    turns, kind, mean_s = parse_sessions(spec.sessions) if spec.sessions else (1, "const", 0.0)
+    requests: list[Planned] = []
+    for i, row in enumerate(_arrivals(spec, turns)):
+        cancelled = cancel.random() < share
+        pause_s = mean_s * (think.expovariate(1.0) if kind == "exp" else 1.0)
+        seed, cancel_at = text.getrandbits(32), after_s if cancelled else None
+        t_s, session, turn = round(row.t_s, 6), *divmod(i, turns)
+        planned = Planned(i, t_s, row.prompt_tokens, row.output_tokens, seed, cancel_at)
         if turns > 1:
-            number, turn = divmod(session, turns)
-            pause_s = round(pause_s, 6) if turn else 0.0
-            planned = replace(planned, session=number, turn=turn, think_s=pause_s)
+            think_s = round(pause_s, 6) if turn else 0.0
+            planned = replace(planned, session=session, turn=turn, think_s=think_s)
         requests.append(planned)
     if not requests:
         raise SettingsError("the plan holds no request: --duration is too short for --rate")
-    plan_spec = asdict(spec)
-    if spec.trace:
-        plan_spec["trace"] = Path(spec.trace).name
-    return Plan(plan_spec, tuple(requests))
+    plain = asdict(spec) | {"trace": Path(spec.trace).name if spec.trace else None}
+    return Plan(plain, tuple(requests))
 
 
-def _arrivals(
-    spec: PlanSpec, times: random.Random, lengths: random.Random, turns: int
-) -> Iterator[TraceRow]:
+def _stream(spec: PlanSpec, name: str) -> random.Random:
+    return random.Random(f"{spec.seed}:{name}")
+
+
+def _arrivals(spec: PlanSpec, turns: int) -> Iterator[TraceRow]:
     """Yield a row for each request; all turns of a session carry the session's start."""
     if spec.trace:
-        rows = _trace_rows(spec)
-        yield from (row for row in rows for _ in range(turns))
+        yield from (row for row in _trace_rows(spec, spec.trace) for _ in range(turns))
         return
     prompt, output = parse_lengths(spec.prompt), parse_lengths(spec.output)
-    for t_s in _times(spec, parse_arrival(spec.arrival), times):
+    lengths = _stream(spec, "lengths")
+    for t_s in _times(spec, parse_arrival(spec.arrival)):
         for _ in range(turns):
             yield TraceRow(t_s, prompt.draw(lengths), output.draw(lengths))
 
 
-def _times(spec: PlanSpec, arrival: Arrival, rng: random.Random) -> Iterator[float]:
-    needs_rate = arrival.kind in ("poisson", "gamma", "constant")
-    if needs_rate and spec.rate is None:
+def _times(spec: PlanSpec, arrival: Arrival) -> Iterator[float]:
+    if arrival.kind in ("poisson", "gamma", "constant") and spec.rate is None:
         raise SettingsError("--rate is missing: how many requests per second?")
     if spec.duration is not None and (spec.requests or arrival.kind == "closed"):
         raise SettingsError("--duration goes with neither --requests nor --arrival closed:N")
     wanted = spec.requests or DEFAULT_REQUESTS
     span_s = spec.duration or 2 * wanted / ((arrival.a + arrival.b) or 1.0)
-    times = arrival.times_s(spec.rate or 1.0, span_s, rng)
-    if spec.duration is not None:
-        limit_s = spec.duration
-        return takewhile(lambda t_s: t_s < limit_s, times)
-    return islice(times, wanted)
+    times = arrival.times_s(spec.rate or 1.0, span_s, _stream(spec, "arrivals"))
+    if spec.duration is None:
+        return islice(times, wanted)
+    return takewhile(lambda t_s: t_s < span_s, times)
 
 
-def _trace_rows(spec: PlanSpec) -> list[TraceRow]:
-    assert spec.trace
-    rows = read_trace(spec.trace)
+def _trace_rows(spec: PlanSpec, trace: str) -> list[TraceRow]:
+    rows = read_trace(trace)
     ranges = parse_map(spec.map) if spec.map else {}
     prompts = [row.prompt_tokens for row in rows]
     outputs = [row.output_tokens for row in rows]
@@ -160,9 +146,9 @@ def _trace_rows(spec: PlanSpec) -> list[TraceRow]:
     if "output" in ranges:
         outputs = map_by_rank(outputs, ranges["output"])
     times = [row.t_s / spec.speed for row in rows]
-    mapped = [TraceRow(*row) for row in zip(times, prompts, outputs, strict=True)]
-    limit_s = spec.duration if spec.duration is not None else float("inf")
-    return [row for row in mapped if row.t_s < limit_s][: spec.requests]
+    mapped = map(TraceRow, times, prompts, outputs)
+    limit_s = spec.duration or math.inf
+    return list(islice(takewhile(lambda row: row.t_s < limit_s, mapped), spec.requests))
 
 
 def load_plan(path: str) -> Plan:

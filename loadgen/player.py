@@ -7,16 +7,10 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from loadgen.client import PATHS, Client
-from loadgen.observe import (
-    INTERRUPTED,
-    Exchange,
-    Record,
-    first_content_s,
-    read_record,
-    read_stream,
-)
+from loadgen.observe import CANCELLED, INTERRUPTED, Exchange, Reading, Record, read_record
 from loadgen.plan import Planned
 from loadgen.prompts import Conversation, Target
 from loadgen.spec import RunSpec
@@ -42,6 +36,25 @@ class Progress:
     def inflight(self) -> int:
         return self.sent - self.done
 
+    def line(self, total: int) -> str:
+        ttft = f"{median(self.ttft_s) * 1e3:.0f} ms" if self.ttft_s else "–"
+        return (
+            f"sent {self.sent}/{total}  late {self.late}  done {self.done}  failed {self.failed}"
+            f"  in flight {self.inflight}  TTFT p50 {ttft}"
+        )
+
+
+def merge(parts: Sequence[Progress]) -> Progress:
+    """Sum what several workers show."""
+    whole = Progress()
+    for part in parts:
+        whole.sent += part.sent
+        whole.late += part.late
+        whole.done += part.done
+        whole.failed += part.failed
+        whole.ttft_s += part.ttft_s
+    return whole
+
 
 @dataclass(slots=True)
 class Health:
@@ -62,6 +75,7 @@ class Played:
     health: Health
 
 
+@dataclass(slots=True)
 class Player:
     """Plays sessions against one target. One event loop, one thread.
 
@@ -69,27 +83,25 @@ class Player:
     place comes free; None is an open loop.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        target: Target,
-        spec: RunSpec,
-        clock: Clock,
-        closed: int | None = None,
-    ) -> None:
-        self._client, self._target, self._spec, self._clock = client, target, spec, clock
-        self._closed = closed
-        self._slots = asyncio.Semaphore(spec.max_inflight or 2**31)
-        self._sent: list[tuple[Exchange, int]] = []
-        self._health = Health()
-        self.progress = Progress()
+    client: Client
+    target: Target
+    spec: RunSpec
+    clock: Clock
+    progress: Progress
+    closed: int | None = None
+    _slots: asyncio.Semaphore = field(init=False)
+    _sent: list[tuple[Exchange, int]] = field(default_factory=list)
+    _health: Health = field(default_factory=Health)
+
+    def __post_init__(self) -> None:
+        self._slots = asyncio.Semaphore(self.spec.max_inflight or 2**31)
 
     async def play(self, sessions: Sequence[list[Planned]], stop: asyncio.Event) -> Played:
         """Send everything, or until `stop`; then parse.
 
         Returns: a record of every request that was sent.
         """
-        cpu_s, start_s = time.process_time(), self._clock()
+        cpu_s, start_s = time.process_time(), self.clock()
         ticking = asyncio.create_task(self._tick())
         sending = asyncio.create_task(self._send_all(sessions))
         stopping = asyncio.create_task(stop.wait())
@@ -102,16 +114,15 @@ class Player:
         except asyncio.CancelledError:
             assert stop.is_set(), "only an interrupt ends sending"
         self._health.cpu_s = time.process_time() - cpu_s
-        self._health.wall_s = self._clock() - max(start_s, 0.0)
-        eos = self._spec.ignore_eos
-        records = [read_record(exchange, tokens, eos) for exchange, tokens in self._sent]
-        return Played(sorted(records, key=lambda record: record.i), self._health)
+        self._health.wall_s = self.clock() - max(start_s, 0.0)
+        eos = self.spec.ignore_eos
+        return Played([read_record(sent, n, eos) for sent, n in self._sent], self._health)
 
     async def _send_all(self, sessions: Sequence[list[Planned]]) -> None:
         async with asyncio.TaskGroup() as group:
-            if self._closed:
+            if self.closed:
                 queue = iter(sessions)
-                for _ in range(self._closed):
+                for _ in range(self.closed):
                     group.create_task(self._sessions_in_turn(queue))
                 return
             for turns in sessions:
@@ -125,55 +136,50 @@ class Player:
 
     async def _session(self, turns: list[Planned], due_s: float | None) -> None:
         """Send turns one after another; `due_s` None is at once."""
-        conversation = Conversation.begin(self._target)
+        conversation = Conversation(self.target)
         for n, planned in enumerate(turns):
             body = self._body(conversation, planned)
-            intended_s = self._clock() if due_s is None else due_s
+            intended_s = self.clock() if due_s is None else due_s
             await self._until(intended_s)
-            exchange = Exchange(planned, intended_s, self._clock())
+            exchange = Exchange(planned, intended_s, self.clock())
             async with self._slots:
                 await self._send(exchange, body, conversation.tokens)
             if n + 1 < len(turns):
                 due_s = exchange.end_s + turns[n + 1].think_s
-                self._continue(conversation, exchange)
+                conversation.hear(Reading.of(exchange))
 
     async def _send(self, exchange: Exchange, body: bytes, prompt_tokens: int) -> None:
         progress = self.progress
         progress.sent += 1
-        progress.late += self._clock() - exchange.intended_s > LATE_S
+        progress.late += self.clock() - exchange.intended_s > LATE_S
         self._sent.append((exchange, prompt_tokens))
-        path = PATHS[self._target.api]
+        path = PATHS[self.target.api]
         try:
-            await self._client.exchange(path, body, exchange, self._clock, self._spec.timeout)
+            await self.client.exchange(path, body, exchange, self.clock, self.spec.timeout)
         finally:
             progress.done += 1
-            bad = exchange.failure not in ("", INTERRUPTED) or exchange.status != 200
-            progress.failed += bad and exchange.failure != "cancelled"
-            if (first_s := first_content_s(exchange)) is not None:
-                progress.ttft_s.append(first_s - exchange.intended_s)
-
-    def _continue(self, conversation: Conversation, exchange: Exchange) -> None:
-        reading = read_stream(exchange)
-        tokens = (reading.usage or {}).get("completion_tokens", 0)
-        conversation.hear("".join(reading.texts), reading.token_ids, tokens)
+            answered = exchange.status == 200 and not exchange.failure
+            progress.failed += not answered and exchange.failure not in (CANCELLED, INTERRUPTED)
+            if content := Reading.of(exchange, only_first=True).content:
+                progress.ttft_s.append(content[0][0] - exchange.intended_s)
 
     def _body(self, conversation: Conversation, planned: Planned) -> bytes:
         fields = {
-            "model": self._target.model,
+            "model": self.target.model,
             **conversation.say(planned.i, planned.prompt_seed, planned.prompt_tokens),
             "max_tokens": planned.output_tokens,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
-        if self._spec.ignore_eos:
+        if self.spec.ignore_eos:
             fields["ignore_eos"] = True
-        if self._target.floorline:
+        if self.target.floorline:
             fields["return_token_ids"] = True
-        return json.dumps({**fields, **(self._spec.body or {})}).encode()
+        return json.dumps({**fields, **(self.spec.body or {})}).encode()
 
     async def _until(self, t_s: float) -> None:
-        if (left_s := t_s - self._clock()) > 0:
+        if (left_s := t_s - self.clock()) > 0:
             await asyncio.sleep(left_s)
 
     async def _tick(self) -> None:
@@ -183,10 +189,10 @@ class Player:
         be one sample among thousands.
         """
         await self._until(0.0)
-        due_s = self._clock() + TICK_S
+        due_s = self.clock() + TICK_S
         while True:
             await self._until(due_s)
-            now_s = self._clock()
+            now_s = self.clock()
             while due_s <= now_s:
                 self._health.tick_lags_s.append(now_s - due_s)
                 self._health.inflight_sum += self.progress.inflight

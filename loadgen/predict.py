@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from costmodel.capacity import decode_ceiling_tokens_per_s
 from loadgen.join import Scrape, Window, divide
-from loadgen.observe import OK, Record
+from loadgen.measure import answered
+from loadgen.observe import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +33,21 @@ class Work:
 
 def work_of(scrapes: Sequence[Scrape], records: Sequence[Record]) -> Work | None:
     """Derive the work from a run; None where the server does not tell enough."""
-    answered = [r for r in records if r.outcome == OK and r.output_tokens is not None]
-    if len(scrapes) < 2 or not answered:
+    known = [r for r in answered(records) if r.output_tokens is not None]
+    if len(scrapes) < 2 or not known:
         return None
     window, last = Window(scrapes[0], scrapes[-1]), scrapes[-1]
-    read = [
-        window.grew("floorline_bytes_moved_total", op="read", component=name)
-        for name in ("weights", "lm_head")
-    ]
-    steps = window.grew("floorline_step_duration_seconds_count")
-    kinds = [window.grew("floorline_tokens_total", kind=kind) for kind in ("prompt", "generated")]
-    tokens = sum(grown or 0.0 for grown in kinds)
-    prompt = sum(r.asked_prompt_tokens for r in answered) / len(answered)
-    output = sum(r.output_tokens or 0 for r in answered) / len(answered)
-    weight_bytes = divide(sum(grown or 0.0 for grown in read), steps)
+
+    def grew(name: str, **labels: str) -> float:
+        return window.grew(f"floorline_{name}", **labels) or 0.0
+
+    steps = grew("step_duration_seconds_count")
+    tokens = grew("tokens_total", kind="prompt") + grew("tokens_total", kind="generated")
+    parts = (grew("bytes_moved_total", op="read", component=c) for c in ("weights", "lm_head"))
+    prompt = fmean(r.asked_prompt_tokens for r in known)
+    output = fmean(r.output_tokens or 0 for r in known)
+    weight_bytes, flops = divide(sum(parts), steps), divide(grew("flops_total"), tokens)
     kv_bytes = last.total("floorline_kv_bytes_per_token")
-    flops = divide(window.grew("floorline_flops_total"), tokens)
     peak_bytes = last.total("floorline_peak_bytes_per_second", level="dram")
     peak_flops = last.total("floorline_peak_flops_per_second")
     if not (weight_bytes and kv_bytes and flops and peak_bytes and peak_flops):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -30,15 +31,8 @@ async def inspect(client: Client, spec: RunSpec, plan: Plan) -> Target:
     longest = max(turn.prompt_tokens + turn.output_tokens for turn in plan.requests)
     if isinstance(limit, int) and longest > limit:
         raise SettingsError(f"the plan needs {longest} tokens of context; {model} has {limit}")
-    target = Target(
-        client.url,
-        model,
-        spec.api,
-        prompts,
-        limit,
-        floorline="floorline_" in (metrics or ""),
-        metrics=metrics is not None,
-    )
+    known, floorline = metrics is not None, "floorline_" in (metrics or "")
+    target = Target(client.url, model, spec.api, prompts, floorline=floorline, metrics=known)
     return await _try_one(client, spec, target)
 
 
@@ -46,10 +40,9 @@ async def _model(client: Client, spec: RunSpec) -> tuple[str, dict[str, Any]]:
     answer = await client.ask("/v1/models")
     if answer.status_code in (401, 403):
         raise SettingsError(f"{client.url} refuses the API key ({answer.status_code})")
-    try:
+    cards: dict[str, Any] = {}
+    with suppress(ValueError, KeyError, TypeError):
         cards = {card["id"]: card for card in answer.json()["data"]}
-    except (ValueError, KeyError, TypeError):
-        cards = {}
     if spec.model is None and not cards:
         raise SettingsError(f"{client.url}/v1/models lists no model; name one with --model")
     model = spec.model or next(iter(cards))
@@ -66,7 +59,7 @@ async def _prompts(client: Client, spec: RunSpec, model: str, card: dict[str, An
     ids = await _tokenize(client, model, text_of(WORDS))
     if spec.api == "completions" and ids:
         return Prompts(tuple(dict.fromkeys(ids)), True, "token ids from /tokenize, exact")
-    if ids and len(ids) == len(WORDS):
+    if len(ids) == len(WORDS):
         return Prompts(WORDS, False, "words of one token by /tokenize; the template adds its own")
     return Prompts(WORDS, False, "words, approximate")
 
@@ -75,23 +68,17 @@ async def _tokenize(client: Client, model: str, text: str) -> list[int]:
     """Ask vLLM's or llama.cpp's /tokenize; empty where the server has none."""
     fields = {"model": model, "prompt": text, "content": text, "add_special_tokens": False}
     answer = await client.ask("/tokenize", fields)
-    if answer.status_code != 200:
-        return []
-    try:
+    with suppress(ValueError, KeyError, TypeError):
         tokens = answer.json()["tokens"]
-    except (ValueError, KeyError, TypeError):
-        return []
-    return tokens if all(isinstance(token, int) for token in tokens) else []
+        if all(isinstance(token, int) for token in tokens):
+            return list(tokens)
+    return []
 
 
 async def _try_one(client: Client, spec: RunSpec, target: Target) -> Target:
     """Generate one token, and fall back to words where the server takes no token ids."""
-    fields = {
-        "model": target.model,
-        "max_tokens": 1,
-        **Conversation.begin(target).say(-1, 0, PROBE_TOKENS),
-        **(spec.body or {}),
-    }
+    prompt = Conversation(target).say(-1, 0, PROBE_TOKENS)
+    fields = {"model": target.model, "max_tokens": 1, **prompt, **(spec.body or {})}
     answer = await client.ask(PATHS[target.api], fields, spec.timeout)
     if answer.status_code == 200:
         return target

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from loadgen.observe import Reading
 
 OWN_TOKENS = 8  # of a cold prompt's start: enough that no two first blocks are alike
 
@@ -58,19 +60,8 @@ class Target:
     model: str
     api: str
     prompts: Prompts
-    max_model_len: int | None
     floorline: bool  # its /metrics are Floorline's
     metrics: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(fields: dict[str, Any]) -> Target:
-        prompts = dict(fields["prompts"])
-        if isinstance(prompts["pool"], list):
-            prompts["pool"] = tuple(prompts["pool"])
-        return Target(**{**fields, "prompts": Prompts(**prompts)})
 
 
 @dataclass(slots=True)
@@ -81,14 +72,10 @@ class Conversation:
     """
 
     target: Target
-    ids: list[int]
-    text: str
-    messages: list[dict[str, str]]
+    ids: list[int] = field(default_factory=list)
+    text: str = ""
+    messages: list[dict[str, str]] = field(default_factory=list)
     tokens: int = 0
-
-    @staticmethod
-    def begin(target: Target) -> Conversation:
-        return Conversation(target, [], "", [])
 
     def say(self, i: int, seed: int, tokens: int) -> dict[str, Any]:
         """Add a user's turn and give the request fields that carry the conversation."""
@@ -103,9 +90,11 @@ class Conversation:
         self.text += text_of(pieces)
         return {"prompt": self.text}
 
-    def hear(self, text: str, token_ids: Sequence[int], tokens: int) -> None:
+    def hear(self, answer: Reading) -> None:
         """Add the answer. Without its token ids an id prompt goes on without the answer."""
+        text, ids = "".join(answer.texts), answer.token_ids
         self.messages.append({"role": "assistant", "content": text})
         self.text += text
-        self.ids += token_ids
-        self.tokens += len(token_ids) if self.target.prompts.as_ids else tokens
+        self.ids += ids
+        used = (answer.usage or {}).get("completion_tokens", 0)
+        self.tokens += len(ids) if self.target.prompts.as_ids else used

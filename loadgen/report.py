@@ -16,10 +16,13 @@ from typing import Any
 
 from core.errors import SettingsError
 from loadgen import measure
+from loadgen.bill import bill, money
 from loadgen.campaign import Run
-from loadgen.join import bill, divide, server_view
+from loadgen.join import divide, floors_ms, server_view
 from loadgen.observe import Record
-from loadgen.spec import RunSpec, parse_slo
+from loadgen.predict import work_of
+from loadgen.spec import parse_slo
+from loadgen.stats import QUANTILES
 from loadgen.verdict import Exit, client_verdict, exit_code
 
 SCHEMA = 1
@@ -35,7 +38,10 @@ def report(run: Run) -> dict[str, Any]:
     failed = sum(record.failed for record in records)
     good = sum(measure.is_good(record, slos) for record in records)
     client = client_verdict(run.records, run.healths)
-    account = bill(run.records, run.scrapes, run.target, len(run.records))
+    rates = measure.rates(records, spec.warmup, _span_s(run, records))
+    server = server_view(run.scrapes, spec.warmup)
+    work = work_of(run.scrapes, records)
+    account = bill(run.records, run.scrapes, run.target.prompts.exact, len(run.records))
     causes = {
         Exit.INTERRUPTED: run.interrupted,
         Exit.CLIENT_LIMITED: not client["valid"],
@@ -44,7 +50,6 @@ def report(run: Run) -> dict[str, Any]:
         Exit.SLO_MISSED: any(verdict["met"] is False for verdict in judged),
     }
     holding = {code for code, holds in causes.items() if holds}
-    rates = measure.rates(records, spec.warmup, _span_s(run, records))
     return _identity(run) | {
         "definitions": measure.DEFINITIONS | {"words": measure.WORDS},
         "interrupted": run.interrupted,
@@ -57,10 +62,12 @@ def report(run: Run) -> dict[str, Any]:
         "rates": rates,
         "metrics": measure.all_metrics(records),
         "metrics_with_failures": measure.with_failures(records) if failed else None,
+        "floors_ms": floors_ms(records, server),
         "slos": judged,
-        "attainment": good / len(records) if records else None,
-        "server": server_view(run.scrapes, spec.warmup),
-        "bill": account | _money(spec, rates, len(records) - failed, good),
+        "attainment": divide(good, len(records)),
+        "server": server,
+        "work": work and asdict(work),
+        "bill": account | money(spec.price_per_hour, rates, len(records) - failed, good),
         "causes": sorted(holding),
         "exit_code": int(exit_code(holding)),
     }
@@ -93,21 +100,6 @@ def _span_s(run: Run, records: Sequence[Record]) -> float:
     planned = run.plan.spec["duration"] or run.plan.span_s
     started = max((record.intended_s for record in records), default=0.0)
     return started if run.interrupted else max(planned, started)
-
-
-def _money(spec: RunSpec, rates: dict[str, Any], answered: int, good: int) -> dict[str, Any]:
-    """Price the window at --price-per-hour, whoever used the server in it."""
-    if spec.price_per_hour is None:
-        return {}
-    usd = spec.price_per_hour * rates["window_s"] / 3600
-    known = rates["output_tokens"] is not None
-    tokens = rates["prompt_tokens"] + rates["output_tokens"] if known else None
-    return {
-        "window_usd": usd,
-        "usd_per_million_tokens": divide(usd * 1e6, tokens),
-        "usd_per_request": divide(usd, answered),
-        "usd_per_good_request": divide(usd, good),
-    }
 
 
 def prepare_folder(out: str) -> Path:
@@ -143,14 +135,12 @@ def write_run(folder: Path, summary: dict[str, Any], records: Sequence[Record]) 
 def metrics_csv(summary: dict[str, Any]) -> str:
     """Lay the metrics out as one row each; an empty cell is n/a."""
     text = io.StringIO()
-    names = ("p50", "p90", "p95", "p99")
     rows = csv.writer(text, lineterminator="\n")
-    bounds = [f"{name}{part}" for name in names for part in ("", "_lo", "_hi")]
+    bounds = [f"{name}{part}" for name in QUANTILES for part in ("", "_lo", "_hi")]
     rows.writerow(["metric", "unit", "n", "mean", *bounds])
     for metric, numbers in summary["metrics"].items():
-        cells = [
-            (numbers[name] or {}).get(part) for name in names for part in ("value", "lo", "hi")
-        ]
+        found = [numbers[name] or {} for name in QUANTILES]
+        cells = [value.get(part) for value in found for part in ("value", "lo", "hi")]
         rows.writerow([metric, numbers["unit"], numbers["n"], numbers["mean"], *cells])
     return text.getvalue()
 

@@ -27,9 +27,8 @@ RUNG_S = 4.0
 def mock_process(behaviour: Behaviour) -> Iterator[str]:
     """Serve from a process of its own, so that client and server share no interpreter."""
     command = [sys.executable, "-m", "loadgen.mock", json.dumps(asdict(behaviour))]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin
         assert process.stdout
         try:
@@ -50,24 +49,24 @@ def exact() -> Iterator[tuple[str, bool]]:
     for metric, want_ms in (("itl", 10.0), ("tpot_net", 10.0), ("icl", 40.0)):
         got_ms = by_four[metric]["p50"]["value"]
         yield f"{metric} {got_ms:.2f} ms, truly {want_ms:.0f} ms", abs(got_ms - want_ms) < 1
-    for name, behaviour in (
-        ("a frame split over 3 packets", Behaviour(packets=3)),
-        ("5 frames joined in one packet", Behaviour(join=5)),
-    ):
-        summary = measured(behaviour, plan)
-        count = summary["bill"]["tokens"]["output"]["client"]
+    packings = {
+        "a frame split over 3 packets": Behaviour(packets=3),
+        "5 frames joined in one packet": Behaviour(join=5),
+    }
+    for name, behaviour in packings.items():
+        count = measured(behaviour, plan)["bill"]["tokens"]["output"]["client"]
         yield f"{name}: {count} tokens", count == OUTPUT_TOKENS * 40
-    failing = measured(Behaviour(fail_every=5), plan)
-    yield f"1 in 5 fails: attainment {failing['attainment']:.0%}", failing["attainment"] == 0.8
+    attained = measured(Behaviour(fail_every=5), plan)["attainment"]
+    yield f"1 in 5 fails: attainment {attained:.0%}", attained == 0.8
 
 
-def limit() -> Iterator[tuple[float, dict[str, Any]]]:
-    """Raise the rate until the client no longer keeps up. Yields (rate, summary)."""
+def limit() -> Iterator[tuple[int, dict[str, Any]]]:
+    """Raise the rate until the client no longer keeps up. Yields (rate, its verdict)."""
     for rate in LADDER_PER_S:
         plan = PlanSpec(rate=float(rate), duration=RUNG_S, output=f"={OUTPUT_TOKENS}")
-        summary = measured(Behaviour(gap_s=0.03), plan)
-        yield rate, summary
-        if not summary["valid"]:
+        client = measured(Behaviour(gap_s=0.03), plan)["client"]
+        yield rate, client
+        if not client["valid"]:
             return
 
 
@@ -76,20 +75,15 @@ def selftest() -> Exit:
 
     Returns: CLIENT_LIMITED where a check failed, or the lowest rung is too much already.
     """
-    checks = []
+    right, trusted = True, ""
     for what, holds in exact():
-        print(f"{'ok  ' if holds else 'FAIL'} {what}", flush=True)
-        checks.append(holds)
-    trusted = None
-    for rate, summary in limit():
-        client = summary["client"]
-        reasons = "; ".join(client["limits"]) or "keeps up"
-        streams = client["mean_inflight"]
-        print(f"     {rate:4.0f} requests/s, {streams:.0f} streams: {reasons}", flush=True)
-        if summary["valid"]:
-            trusted = (rate, streams)
+        print("ok  " if holds else "FAIL", what, flush=True)
+        right = right and holds
+    for rate, client in limit():
+        load = f"{rate} requests/s, {client['mean_inflight']:.0f} streams"
+        print(f"     {load}: {'; '.join(client['limits']) or 'keeps up'}", flush=True)
+        if client["valid"]:
+            trusted = f"{load}, {rate * OUTPUT_TOKENS} chunks/s"
     if trusted:
-        chunks = trusted[0] * OUTPUT_TOKENS
-        print(f"trust one worker here up to {trusted[0]:.0f} requests/s, {trusted[1]:.0f} streams,"
-              f" {chunks:.0f} chunks/s")  # fmt: skip
-    return Exit.OK if trusted and all(checks) else Exit.CLIENT_LIMITED
+        print(f"trust one worker here up to {trusted}")
+    return Exit.OK if trusted and right else Exit.CLIENT_LIMITED

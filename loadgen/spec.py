@@ -11,21 +11,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from loadgen.arrivals import parse_arrival
-from loadgen.lengths import parse_lengths, parse_map
-
-Parse = Callable[[str], Any]
+from loadgen.draws import parse_arrival, parse_lengths, parse_map
 
 
-def option(
-    default: Any, help: str, parse: Parse = str, metavar: str = "", many: bool = False
-) -> Any:
-    """A field that is also a flag: `max_inflight` is `--max-inflight`."""
-    metadata = {"help": help, "parse": parse, "metavar": metavar, "many": many}
-    return field(default=default, metadata=metadata)
+def option(default: Any, help: str, **how: Any) -> Any:
+    """A field that is also a flag: `max_inflight` is `--max-inflight`. `how` is for argparse."""
+    return field(default=default, metadata={"help": help, **how})
 
 
-def checked(parse: Parse) -> Parse:
+def checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
     """Wrap `parse` so that it refuses what it cannot read and gives the text back."""
 
     def check(text: str) -> str:
@@ -68,12 +62,10 @@ def ratio(text: str) -> float:
 
 def parse_sessions(text: str) -> tuple[int, str, float]:
     """Read `turns=3,think=exp:2s` as (turns, kind of think time, its mean in seconds)."""
-    parts = dict(part.split("=", 1) for part in text.split(","))
-    kind, _, mean = parts.pop("think", "const:0s").rpartition(":")
-    turns = count(parts.pop("turns"))
-    if parts or kind not in ("", "const", "exp"):
+    match = re.fullmatch(r"turns=(\d+)(?:,think=(?:(const|exp):)?(.+))?", text)
+    if not match:
         raise ValueError(f"{text!r} is not like turns=3,think=exp:2s")
-    return turns, kind or "const", seconds(mean)
+    return count(match[1]), match[2] or "const", seconds(match[3] or "0s")
 
 
 def parse_cancel(text: str) -> tuple[float, float]:
@@ -82,10 +74,11 @@ def parse_cancel(text: str) -> tuple[float, float]:
     return ratio(share), seconds(after)
 
 
-def header(text: str) -> str:
-    if "=" not in text:
+def parse_header(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
         raise ValueError(f"{text!r} is not K=V")
-    return text
+    return name, value
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -119,49 +112,34 @@ def parse_slo(text: str) -> Slo:
     return Slo(metric, int(quantile[1:]) / 100 if quantile else None, seconds(limit), text)
 
 
-def choice(*allowed: str) -> Parse:
-    def check(text: str) -> str:
-        if text not in allowed:
-            raise ValueError(f"{text!r} is none of {', '.join(allowed)}")
-        return text
-
-    return check
+_lengths, _slo = checked(parse_lengths), checked(parse_slo)
+_GAPS = "poisson, gamma:CV, constant, ramp:A-B or closed:N"
+_OBJECTIVE = "an objective: ttft.p95=500ms, itl.p95=50ms, errors=1%"
+_CACHE = "cold: no two first blocks alike; warm: each prompt sent before"
+_FILES = "write run.json, requests.jsonl, run.csv, report.html"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpec:
     """The load: what is sent, and when."""
 
-    rate: float | None = option(None, "mean arrivals per second", positive, "R")
-    requests: int | None = option(None, "how many; default: 60, or the trace", count, "N")
-    duration: float | None = option(None, "send for this long instead", seconds, "T")
-    prompt: str = option(
-        "32-96",
-        "prompt tokens: a-b, =n, norm:m,s,lo,hi or lognorm:…",
-        checked(parse_lengths),
-        "LEN",
-    )
-    output: str = option("16-48", "output tokens, written likewise", checked(parse_lengths), "LEN")
-    seed: int = option(7, "of arrivals, lengths, text and cancellation", int, "N")
-    arrival: str = option(
-        "poisson",
-        "poisson, gamma:CV, constant, ramp:A-B or closed:N",
-        checked(parse_arrival),
-        "KIND",
-    )
-    trace: str | None = option(None, "replay an Azure, BurstGPT or Mooncake trace", metavar="FILE")
-    speed: float = option(1.0, "the trace's clock runs this much faster", positive, "X")
+    rate: float | None = option(None, "mean arrivals per second", type=positive)
+    requests: int | None = option(None, "how many; default: 60, or the trace", type=count)
+    duration: float | None = option(None, "send for this long instead", type=seconds)
+    prompt: str = option("32-96", "tokens: a-b, =n, norm:m,s,lo,hi or lognorm:…", type=_lengths)
+    output: str = option("16-48", "output tokens, written likewise", type=_lengths)
+    seed: int = option(7, "of arrivals, lengths, text and cancellation", type=int)
+    arrival: str = option("poisson", _GAPS, type=checked(parse_arrival))
+    trace: str | None = option(None, "replay an Azure, BurstGPT or Mooncake file", metavar="FILE")
+    speed: float = option(1.0, "the trace's clock runs this much faster", type=positive)
     map: str | None = option(
-        None, "ranges for the trace's lengths: prompt:32-96,output:16-48", checked(parse_map), "MAP"
+        None, "ranges for the trace's lengths: prompt:32-96,output:16-48", type=checked(parse_map)
     )
     sessions: str | None = option(
-        None,
-        "each arrival is a conversation: turns=3,think=exp:2s",
-        checked(parse_sessions),
-        "SPEC",
+        None, "each arrival is a conversation: turns=3,think=exp:2s", type=checked(parse_sessions)
     )
     cancel: str | None = option(
-        None, "hang up on a share of requests: 10%@0.5s", checked(parse_cancel), "P@T"
+        None, "hang up on a share of requests: 10%@0.5s", type=checked(parse_cancel)
     )
 
 
@@ -170,30 +148,23 @@ class RunSpec:
     """How the load is sent, and what is asked of the answers."""
 
     plan: str | None = option(None, "send this plan instead of making one", metavar="FILE")
-    warmup: float = option(0.0, "leave out requests meant to start before", seconds, "T")
-    timeout: float = option(60.0, "a request fails after", seconds, "T")
-    max_inflight: int | None = option(
-        None, "hold back further requests; their clocks run", count, "N"
+    warmup: float = option(0.0, "leave out requests meant to start before", type=seconds)
+    timeout: float = option(60.0, "a request fails after", type=seconds)
+    max_inflight: int | None = option(None, "hold back further; their clocks run", type=count)
+    slo: tuple[str, ...] = option((), _OBJECTIVE, type=_slo, action="append")
+    cache: str | None = option(None, _CACHE, choices=("cold", "warm"))
+    price_per_hour: float | None = option(None, "USD per hour of the server", type=positive)
+    max_error_rate: float = option(0.05, "share of failures for exit code 4", type=ratio)
+    workers: int = option(1, "client processes", type=count)
+    api: str = option("completions", "which API", choices=("completions", "chat"))
+    model: str | None = option(None, "default: the first that the server lists")
+    api_key: str | None = option(None, "sent as a bearer token", metavar="KEY")
+    header: tuple[str, ...] = option(
+        (), "a further HTTP header", type=checked(parse_header), action="append", metavar="K=V"
     )
-    slo: tuple[str, ...] = option(
-        (), "an objective: ttft.p95=500ms, itl.p95=50ms, errors=1%", checked(parse_slo), "S", True
+    body: dict[str, Any] | None = option(
+        None, "fields for every request", type=json_object, metavar="JSON"
     )
-    cache: str | None = option(
-        None,
-        "cold: no two first blocks alike; warm: each prompt sent before",
-        choice("cold", "warm"),
-        "cold|warm",
-    )
-    price_per_hour: float | None = option(None, "USD per hour of the server", positive, "USD")
-    max_error_rate: float = option(0.05, "share of failures for exit code 4", ratio, "P")
-    workers: int = option(1, "client processes", count, "N")
-    api: str = option(
-        "completions", "completions or chat", choice("completions", "chat"), "completions|chat"
-    )
-    model: str | None = option(None, "default: the first that the server lists", metavar="M")
-    api_key: str | None = option(None, "sent as a bearer token", metavar="K")
-    header: tuple[str, ...] = option((), "a further HTTP header", header, "K=V", True)
-    body: dict[str, Any] | None = option(None, "fields for every request", json_object, "JSON")
     ignore_eos: bool = option(False, "ask for the full length; an early stop is a failure")
 
 
@@ -201,8 +172,6 @@ class RunSpec:
 class OutputSpec:
     """What is shown and written."""
 
-    out: str | None = option(
-        None, "write run.json, requests.jsonl, run.csv, report.html", str, "DIR"
-    )
-    format: str = option("text", "text or json", choice("text", "json"), "text|json")
+    out: str | None = option(None, _FILES, metavar="DIR")
+    format: str = option("text", "of what is printed", choices=("text", "json"))
     quiet: bool = option(False, "no progress line")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from functools import cache
 from itertools import accumulate
 from typing import Any
 
-QUANTILES = (0.5, 0.9, 0.95, 0.99)
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 CONFIDENCE = 0.95
 
 Weighted = tuple[float, int]  # a value and how many samples it stands for
@@ -28,76 +29,51 @@ def interval_ranks(n: int, quantile: float) -> tuple[int, int] | None:
     all_below, all_above = quantile**n, (1 - quantile) ** n
     if all_below + all_above > miss:
         return None
-    above = max(miss / 2, all_below)
-    below = max(miss / 2, all_above)
-    if above > miss / 2:
-        below = miss - above
-    elif below > miss / 2:
-        above = miss - below
-    log_q, log_p = math.log(quantile), math.log1p(-quantile)
-    log_n = math.lgamma(n + 1)
+    above = miss - all_above if all_above > miss / 2 else max(miss / 2, all_below)
+    log_q, log_p, log_n = math.log(quantile), math.log1p(-quantile), math.lgamma(n + 1)
     mass = [
         math.exp(log_n - math.lgamma(k + 1) - math.lgamma(n - k + 1) + k * log_q + (n - k) * log_p)
         for k in range(n + 1)
     ]
-    lo = 0  # largest l with P(fewer than l below) within its tail
-    for total in accumulate(mass):
-        if total > below:
-            break
-        lo += 1
-    hi = n + 1  # smallest u with P(u or more below) within its tail
-    for total in accumulate(reversed(mass)):
-        if total > above:
-            break
-        hi -= 1
+    lo = bisect_right(list(accumulate(mass)), miss - above)
+    hi = n + 1 - bisect_right(list(accumulate(reversed(mass))), above)
     return max(lo, 1), min(hi, n)
 
 
 def percentile(samples: Sequence[Weighted], quantile: float) -> float:
     """Give the least sample with a share of at least `quantile` at or below it; sorted input."""
-    rank = max(math.ceil(quantile * sum(weight for _, weight in samples) - 1e-9), 1)
-    seen = 0
-    for value, weight in samples:
-        seen += weight
-        if seen >= rank:
-            return value
-    raise AssertionError("no samples")
+    ends = list(accumulate(weight for _, weight in samples))
+    rank = max(math.ceil(quantile * ends[-1] - 1e-9), 1)
+    return samples[bisect_right(ends, rank - 1)][0]
 
 
-def summarise(samples: Sequence[float]) -> dict[str, Any]:
+def each_once(values: Iterable[float]) -> list[Weighted]:
+    return [(value, 1) for value in values]
+
+
+def summarise(samples: Iterable[float]) -> dict[str, Any]:
     """Summarise independent samples, in milliseconds, each percentile with its interval."""
-    values = sorted(samples)
-    n = len(values)
-    summary = _head([(value, 1) for value in values])
-    for quantile in QUANTILES:
-        ranks = interval_ranks(n, quantile)
-        summary[name(quantile)] = ranks and {
-            "value": ms(values[max(math.ceil(quantile * n - 1e-9), 1) - 1]),
-            "lo": ms(values[ranks[0] - 1]),
-            "hi": ms(values[ranks[1] - 1]),
-        }
+    ordered = sorted(each_once(samples))
+    summary = summarise_pooled(ordered)
+    for name, quantile in QUANTILES.items():
+        if ranks := interval_ranks(len(ordered), quantile):
+            lo, hi = (ms(ordered[rank - 1][0]) for rank in ranks)
+            summary[name] |= {"lo": lo, "hi": hi}
     return summary
 
 
-def summarise_pooled(samples: Sequence[Weighted]) -> dict[str, Any]:
+def summarise_pooled(samples: Iterable[Weighted]) -> dict[str, Any]:
     """Summarise samples that share requests: no interval, for they are not independent."""
     ordered = sorted(samples)
-    summary = _head(ordered)
-    for quantile in QUANTILES:
-        enough = interval_ranks(summary["n"], quantile)
-        value = enough and percentile(ordered, quantile)
-        summary[name(quantile)] = value and {"value": ms(value), "lo": None, "hi": None}
+    n = sum(weight for _, weight in ordered)
+    total = sum(value * weight for value, weight in ordered)
+    summary: dict[str, Any] = {"unit": "ms", "n": n, "mean": ms(total / n) if n else None}
+    for name, quantile in QUANTILES.items():
+        summary[name] = None
+        if interval_ranks(n, quantile):
+            value = ms(percentile(ordered, quantile))
+            summary[name] = {"value": value, "lo": None, "hi": None}
     return summary
-
-
-def _head(samples: Sequence[Weighted]) -> dict[str, Any]:
-    n = sum(weight for _, weight in samples)
-    total = sum(value * weight for value, weight in samples)
-    return {"unit": "ms", "n": n, "mean": ms(total / n) if n else None}
-
-
-def name(quantile: float) -> str:
-    return f"p{round(quantile * 100)}"
 
 
 def ms(seconds: float) -> float | str:

@@ -8,63 +8,50 @@ from typing import Any
 
 from core.errors import SettingsError
 from loadgen.predict import Work, curve
-from loadgen.verdict import Exit, exit_code
+from loadgen.verdict import Exit
 
 NEARLY = 1.05  # the search ends when the failing rate is this close above the passing one
 ALONE = 0.25  # mean requests in flight below which a lower rate cannot help
 MAX_PROBES = 16
 
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One rate: the run's summary, and the work it showed."""
-
-    rate: float
-    summary: dict[str, Any]
-    work: Work | None
-
-    @property
-    def interrupted(self) -> bool:
-        return bool(self.summary["interrupted"])
-
-    def missed(self) -> list[str]:
-        """Name what does not hold at this rate, the error bound included."""
-        missed = [verdict["slo"] for verdict in self.summary["slos"] if not verdict["met"]]
-        if self.summary["exit_code"] == Exit.ERRORS:
-            missed.append("--max-error-rate")
-        return missed
+Summary = dict[str, Any]  # of a run, as in run.json
+Measure = Callable[[float], Summary]
 
 
-Measure = Callable[[float], Measured]
-
-
-def sweep(rates: Iterable[float], measure: Measure) -> list[Measured]:
+def sweep(rates: Iterable[float], measure: Measure) -> dict[float, Summary]:
     """Measure each rate, until interrupted."""
-    points: list[Measured] = []
+    runs: dict[float, Summary] = {}
     for rate in rates:
-        points.append(measure(rate))
-        if points[-1].interrupted:
+        runs[rate] = measure(rate)
+        if runs[rate]["interrupted"]:
             break
-    return points
+    return runs
 
 
 @dataclass(slots=True)
 class Search:
     """The state of a search. `broken` are the objectives that the lowest failing rate missed."""
 
-    points: list[Measured] = field(default_factory=list)
+    runs: dict[float, Summary] = field(default_factory=dict)
     passing: float = 0.0
     failing: float | None = None
     broken: list[str] = field(default_factory=list)
 
     @property
+    def last(self) -> Summary:
+        return list(self.runs.values())[-1]
+
+    @property
+    def cut_short(self) -> bool:
+        """Say whether the last run ended the search before its answer was found."""
+        return bool(self.runs) and (self.last["interrupted"] or not self.last["valid"])
+
+    @property
     def over(self) -> bool:
-        if self.points and (self.points[-1].interrupted or not self.points[-1].summary["valid"]):
-            return True
-        if self.failing is None:
-            return False
+        if self.failing is None or self.cut_short:
+            return self.cut_short
         if not self.passing:
-            return bool(self.points[-1].summary["client"]["mean_inflight"] < ALONE)
+            return bool(self.last["client"]["mean_inflight"] < ALONE)
         return self.failing / self.passing <= NEARLY
 
     def next_rate(self, first: float) -> float:
@@ -73,13 +60,15 @@ class Search:
             return self.passing * 2 or first
         return (self.passing + self.failing) / 2 if self.passing else self.failing / 2
 
-    def take(self, point: Measured) -> None:
-        self.points.append(point)
-        missed = point.missed()
+    def take(self, rate: float, summary: Summary) -> None:
+        self.runs[rate] = summary
+        missed = [verdict["slo"] for verdict in summary["slos"] if not verdict["met"]]
+        if summary["exit_code"] == Exit.ERRORS:
+            missed.append("--max-error-rate")
         if not missed:
-            self.passing = max(self.passing, point.rate)
-        elif self.failing is None or point.rate < self.failing:
-            self.failing, self.broken = point.rate, missed
+            self.passing = max(self.passing, rate)
+        elif self.failing is None or rate < self.failing:
+            self.failing, self.broken = rate, missed
 
 
 def search(first: float, measure: Measure) -> Search:
@@ -90,55 +79,19 @@ def search(first: float, measure: Measure) -> Search:
             server does not let us know.
     """
     state = Search()
-    while not state.over and len(state.points) < MAX_PROBES:
+    while not state.over and len(state.runs) < MAX_PROBES:
         rate = state.next_rate(first)
-        point = measure(rate)
-        if not (point.summary["valid"] or point.interrupted):
-            point = measure(rate)  # one busy moment of this machine must not end the search
-        unknown = [verdict["slo"] for verdict in point.summary["slos"] if verdict["met"] is None]
-        if unknown and not point.interrupted:
+        summary = measure(rate)
+        if not (summary["valid"] or summary["interrupted"]):
+            summary = measure(rate)  # one busy moment of this machine must not end the search
+        unknown = [verdict["slo"] for verdict in summary["slos"] if verdict["met"] is None]
+        if unknown and not summary["interrupted"]:
             raise SettingsError(f"cannot judge {', '.join(unknown)}: n/a against this server")
-        state.take(point)
+        state.take(rate, summary)
     return state
 
 
-def combined_exit(points: Iterable[Measured]) -> Exit:
-    return exit_code({Exit(point.summary["exit_code"]) for point in points})
-
-
-def predicted(points: list[Measured]) -> list[dict[str, float]]:
+def predicted(runs: dict[float, Summary]) -> list[dict[str, float]]:
     """Draw the floor curve from the last run that showed its work; empty where none did."""
-    works = [point.work for point in points if point.work]
-    return curve(works[-1], max(point.rate for point in points) * 1.25) if works else []
-
-
-ROW = "{:>9} {:>9} {:>10} {:>9} {:>9} {:>9} {:>9} {:>10} {:>7} {:>7}"
-HEAD = ("rate/s", "achieved", "tokens/s", "ttft p50", "ttft p90", "itl p50", "itl p90")
-
-
-def render(points: Iterable[Measured]) -> str:
-    lines = [ROW.format(*HEAD, "efficiency", "failed", "valid")]
-    return "\n".join([*lines, *map(render_row, points)])
-
-
-def render_row(point: Measured) -> str:
-    summary, metrics = point.summary, point.summary["metrics"]
-
-    def cell(value: Any, form: str) -> str:
-        return "n/a" if value is None else f"{value:{form}}"
-
-    latencies = [
-        cell((metrics[metric][name] or {}).get("value"), ".1f")
-        for metric in ("ttft", "itl")
-        for name in ("p50", "p90")
-    ]
-    rates = summary["rates"]
-    return ROW.format(
-        f"{point.rate:.3g}",
-        cell(rates["achieved_per_s"], ".3g"),
-        cell(rates["output_tokens_per_s"], ".1f"),
-        *latencies,
-        cell(summary["server"].get("efficiency"), ".3f"),
-        summary["failed"],
-        "yes" if summary["valid"] else "NO",
-    )
+    works = [summary["work"] for summary in runs.values() if summary["work"]]
+    return curve(Work(**works[-1]), max(runs) * 1.25) if works else []

@@ -1,10 +1,19 @@
-"""A run as text for a terminal: about 25 lines, n/a where a number would be a guess."""
+"""Runs as text for a terminal: one, two side by side, or several rates. n/a, never a guess."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from loadgen.stats import QUANTILES
+
 COLUMNS = ("p50", "p90", "p99")
+LATENCY = "{:<16}" + "{:>10}" * 6
+PAIR = "{:<12} {:>5} {:>11} {:>11} {:>9}  {}"
+RATE = "{:>9} {:>9} {:>10} {:>9} {:>9} {:>9} {:>9} {:>10} {:>7} {:>7}"
+RATE_HEAD = (
+    *("rate/s", "achieved", "tokens/s", "ttft p50", "ttft p90", "itl p50", "itl p90"),
+    *("efficiency", "failed", "valid"),
+)
 
 
 def number(value: Any, form: str = ".1f", unit: str = "") -> str:
@@ -13,18 +22,32 @@ def number(value: Any, form: str = ".1f", unit: str = "") -> str:
     return "failed" if value == "inf" else f"{value:{form}}{unit}"
 
 
+def percentiles(numbers: dict[str, Any], names: tuple[str, ...] = COLUMNS) -> list[str]:
+    return [number((numbers[name] or {}).get("value")) for name in names]
+
+
 def render(summary: dict[str, Any]) -> str:
-    lines = [*_head(summary), "", *_latencies(summary), "", *_server(summary), *_tail(summary)]
-    return "\n".join(lines)
+    """Show one run in about 25 lines."""
+    parts = (_banners, _head, _latencies, _server, _tail, _definitions)
+    return "\n".join(line for part in parts for line in part(summary))
+
+
+def _banners(summary: dict[str, Any]) -> list[str]:
+    lines = []
+    if not summary["valid"]:
+        reasons = "; ".join(summary["client"]["limits"])
+        lines.append(f"NOT VALID: the client was the limit: {reasons}")
+    if summary["interrupted"]:
+        lines.append("INTERRUPTED: a partial report")
+    return lines
 
 
 def _head(summary: dict[str, Any]) -> list[str]:
     plan, rates, spec = summary["plan"], summary["rates"], summary["plan"]["spec"]
     kind = f"trace {spec['trace']}" if spec["trace"] else spec["arrival"]
-    outcomes = dict(summary["outcomes"])
-    named = "  ".join(f"{count} {name}" for name, count in outcomes.items()) or "none"
+    named = "  ".join(f"{n} {name}" for name, n in summary["outcomes"].items()) or "none"
     first = f"loadgen  {summary['url']}  model {summary['model']}"
-    lines = [
+    return [
         f"{first}  {summary['prompts']['label']}",
         f"plan     {plan['sha256'][:12]}  seed {spec['seed']}  {kind}  {plan['requests']} requests",
         f"rate     offered {number(rates['offered_per_s'], '.3f', '/s')}  achieved"
@@ -33,41 +56,32 @@ def _head(summary: dict[str, Any]) -> list[str]:
         f"  ({named})",
         f"tokens/s {number(rates['output_tokens_per_s'])} output,"
         f" {number(rates['prompt_tokens_per_s'])} prompt",
+        "",
     ]
-    if summary["interrupted"]:
-        lines.insert(0, "INTERRUPTED: a partial report")
-    if not summary["valid"]:
-        reasons = "; ".join(summary["client"]["limits"])
-        lines.insert(0, f"NOT VALID: the client was the limit: {reasons}")
-    return lines
 
 
 def _latencies(summary: dict[str, Any]) -> list[str]:
     """Show each latency beside its floor, where the server tells one."""
-    floor = summary["server"].get("floor_decode_step_ms")
-    lines = [f"{'ms':<16}" + "".join(f"{name:>10}" for name in (*COLUMNS, "mean", "floor", "n"))]
+    floors = summary["floors_ms"]
+    lines = [LATENCY.format("ms", *COLUMNS, "mean", "floor", "n")]
     for metric, numbers in summary["metrics"].items():
-        cells = [number((numbers[name] or {}).get("value")) for name in COLUMNS]
-        own_floor = number(floor) if metric in ("tpot", "tpot_net", "itl") else ""
-        cells += [number(numbers["mean"]), own_floor, str(numbers["n"])]
-        lines.append(f"{metric:<16}" + "".join(f"{cell:>10}" for cell in cells))
+        floor = number(floors[metric]) if metric in floors else ""
+        cells = [*percentiles(numbers), number(numbers["mean"]), floor, numbers["n"]]
+        lines.append(LATENCY.format(metric, *cells))
     for metric, numbers in (summary["metrics_with_failures"] or {}).items():
-        cells = [number((numbers[name] or {}).get("value")) for name in COLUMNS]
-        cells += ["", "", str(numbers["n"])]
-        lines.append(f"{metric + '+failed':<16}" + "".join(f"{cell:>10}" for cell in cells))
-    return lines
+        cells = [*percentiles(numbers), "", "", numbers["n"]]
+        lines.append(LATENCY.format(f"{metric}+failed", *cells))
+    return [*lines, ""]
 
 
 def _server(summary: dict[str, Any]) -> list[str]:
-    server = summary["server"]
-
-    def shown(key: str, form: str) -> str:
-        return number(server.get(key), form)
+    def shown(key: str, form: str, unit: str = "") -> str:
+        return number(summary["server"].get(key), form, unit)
 
     return [
         f"server   efficiency {shown('efficiency', '.3f')} (floor / measured)  step"
-        f" {number(server.get('step_ms'), '.2f', ' ms')}  floor"
-        f" {number(server.get('floor_step_ms'), '.2f', ' ms')}  MBU {shown('mbu', '.3f')}",
+        f" {shown('step_ms', '.2f', ' ms')}  floor {shown('floor_step_ms', '.2f', ' ms')}"
+        f"  MBU {shown('mbu', '.3f')}",
         f"         batch {shown('mean_batch', '.2f')}  running {shown('mean_running', '.2f')}"
         f"  KV in use {shown('kv_use', '.1%')}  preemptions {shown('preemptions', '.0f')}",
     ]
@@ -76,7 +90,8 @@ def _server(summary: dict[str, Any]) -> list[str]:
 def _tail(summary: dict[str, Any]) -> list[str]:
     client, account = summary["client"], summary["bill"]
     balance = {True: "balances", False: "DOES NOT BALANCE", None: "n/a"}[account["balanced"]]
-    ways = "  ".join(f"{name} {_ways(ways)}" for name, ways in account["tokens"].items())
+    rows = account["tokens"] | ({"nUSD": account["nusd"]} if any(account["nusd"].values()) else {})
+    ways = "  ".join(f"{name} {_ways(ways)}" for name, ways in rows.items())
     lines = [
         f"bill     {balance}: {ways}",
         f"client   {'valid' if client['valid'] else 'LIMITED'}: loop lag p99"
@@ -85,19 +100,25 @@ def _tail(summary: dict[str, Any]) -> list[str]:
         f" (by Little {client['mean_inflight_by_law']:.2f})",
     ]
     if "window_usd" in account:
-        money = _money_cells(account)
-        lines.append(f"cost     {money}")
+        per = ("million_tokens", "request", "good_request")
+        cells = (f"{number(account[f'usd_per_{unit}'], '.3g')} per {unit}" for unit in per)
+        lines.append(f"USD      {', '.join(cells).replace('_', ' ')}")
     for verdict in summary["slos"]:
         met = {True: "met", False: "MISSED", None: "n/a"}[verdict["met"]]
         lines.append(f"slo      {verdict['slo']}: {met} ({_slo_value(verdict)})")
     if summary["slos"]:
         lines.append(f"good     {number(summary['attainment'], '.1%')} of the counted requests")
-    words = summary["definitions"]
-    lines.append(f"where    {words['words']};")
-    lines.append(f"         ttft {words['ttft']}, e2e {words['e2e']}, tpot {words['tpot']},")
-    lines.append(f"         tpot_net {words['tpot_net']}, itl per token, icl per chunk, send_lag"
-                 f" {words['send_lag']}")  # fmt: skip
     return lines
+
+
+def _definitions(summary: dict[str, Any]) -> list[str]:
+    words = summary["definitions"]
+    return [
+        f"where    {words['words']};",
+        f"         ttft {words['ttft']}, e2e {words['e2e']}, tpot {words['tpot']},",
+        f"         tpot_net {words['tpot_net']}, itl per token, icl per chunk,"
+        f" send_lag {words['send_lag']}",
+    ]
 
 
 def _ways(ways: dict[str, int | None]) -> str:
@@ -108,19 +129,50 @@ def _ways(ways: dict[str, int | None]) -> str:
     return ", ".join(f"{count} by {way}" for way, count in known.items()) or "n/a"
 
 
-def _money_cells(account: dict[str, Any]) -> str:
-    cells = [
-        ("usd_per_million_tokens", "per million tokens"),
-        ("usd_per_request", "per request"),
-        ("usd_per_good_request", "per good request"),
-    ]
-    return ", ".join(f"USD {number(account[key], '.3g')} {what}" for key, what in cells)
-
-
 def _slo_value(verdict: dict[str, Any]) -> str:
-    value, text = verdict["value"], verdict["slo"]
-    if value is None:
-        return "n/a"
-    if text.startswith("errors") or "." not in text.partition("=")[0]:
-        return f"{value:.1%}"
-    return "failed" if value == "inf" else f"{value * 1e3:.1f} ms"
+    value, name = verdict["value"], verdict["slo"].partition("=")[0]
+    if value is None or value == "inf":
+        return number(value)
+    return f"{value * 1e3:.1f} ms" if "." in name else f"{value:.1%}"
+
+
+def render_pair(a: dict[str, Any], b: dict[str, Any]) -> str:
+    """Compare the percentiles of two runs. They differ where 95 % intervals do not overlap."""
+    lines = [f"run {name} is not valid" for name, run in (("A", a), ("B", b)) if not run["valid"]]
+    if a["plan"]["sha256"] != b["plan"]["sha256"]:
+        lines.insert(0, "the plans differ: these are two loads")
+    lines.append(PAIR.format("ms", "", "A", "B", "change", ""))
+    for metric in a["metrics"]:
+        for quantile in QUANTILES:
+            left, right = a["metrics"][metric][quantile], b["metrics"][metric][quantile]
+            if left and right:
+                cells = (number(left["value"]), number(right["value"]), *_change(left, right))
+                lines.append(PAIR.format(metric, quantile, *cells).rstrip())
+    return "\n".join(lines)
+
+
+def _change(left: dict[str, Any], right: dict[str, Any]) -> tuple[str, str]:
+    change = f"{right['value'] / left['value'] - 1:+.1%}" if left["value"] else "n/a"
+    if left["lo"] is None or right["lo"] is None:
+        return change, ""
+    apart = left["hi"] < right["lo"] or right["hi"] < left["lo"]
+    return change, "differs" if apart else "within noise"
+
+
+def render_rates(runs: dict[float, dict[str, Any]]) -> str:
+    rows = (render_rate(rate, summary) for rate, summary in runs.items())
+    return "\n".join([RATE.format(*RATE_HEAD), *rows])
+
+
+def render_rate(rate: float, summary: dict[str, Any]) -> str:
+    metrics, rates = summary["metrics"], summary["rates"]
+    return RATE.format(
+        f"{rate:.3g}",
+        number(rates["achieved_per_s"], ".3g"),
+        number(rates["output_tokens_per_s"]),
+        *percentiles(metrics["ttft"], ("p50", "p90")),
+        *percentiles(metrics["itl"], ("p50", "p90")),
+        number(summary["server"].get("efficiency"), ".3f"),
+        summary["failed"],
+        "yes" if summary["valid"] else "NO",
+    )

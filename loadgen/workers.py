@@ -6,27 +6,24 @@ The same plan is sent for any number of workers; they share one monotonic clock.
 from __future__ import annotations
 
 import asyncio
-import json
+import multiprocessing
 import signal
-import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 
 from core.errors import SettingsError
-from loadgen.arrivals import parse_arrival
 from loadgen.client import Client
-from loadgen.observe import Record
+from loadgen.draws import parse_arrival
 from loadgen.plan import Plan, Planned
-from loadgen.player import Health, Played, Player, Progress
+from loadgen.player import Clock, Played, Player, Progress
 from loadgen.prompts import Target
 from loadgen.spec import RunSpec
 
-START_S = 0.2  # between the last worker's readiness and the start of the clock
 REPORT_S = 0.5
 MAX_CONNECTIONS = 64
-LINE_LIMIT_BYTES = 2**26  # of one record on the pipe
+TTFTS_SHOWN = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,21 +32,19 @@ class Job:
 
     target: Target
     spec: RunSpec
-    sessions: tuple[list[Planned], ...]
+    sessions: Sequence[list[Planned]]
     closed: int | None
 
-    def line(self) -> bytes:
-        return json.dumps(asdict(self)).encode() + b"\n"
+    @property
+    def connections(self) -> int:
+        most = self.closed or self.spec.max_inflight or MAX_CONNECTIONS
+        return min(most, len(self.sessions) or 1)
 
-    @staticmethod
-    def parse(line: str) -> Job:
-        fields = json.loads(line)
-        spec: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in fields["spec"].items()
-        }
-        sessions = tuple([Planned(**turn) for turn in turns] for turns in fields["sessions"])
-        return Job(Target.from_json(fields["target"]), RunSpec(**spec), sessions, fields["closed"])
+    async def play(
+        self, client: Client, clock: Clock, stop: asyncio.Event, progress: Progress
+    ) -> Played:
+        player = Player(client, self.target, self.spec, clock, progress, self.closed)
+        return await player.play(self.sessions, stop)
 
 
 def share_out(plan: Plan, spec: RunSpec, target: Target) -> list[Job]:
@@ -72,109 +67,61 @@ def share_out(plan: Plan, spec: RunSpec, target: Target) -> list[Job]:
         Job(
             target,
             replace(spec, max_inflight=part(spec.max_inflight, worker)),
-            tuple(sessions[worker::n]),
+            sessions[worker::n],
             part(closed, worker),
         )
         for worker in range(n)
     ]
 
 
-def connections(job: Job) -> int:
-    return min(job.closed or job.spec.max_inflight or MAX_CONNECTIONS, len(job.sessions) or 1)
-
-
-async def play_here(
-    client: Client, job: Job, clock: Callable[[], float], stop: asyncio.Event, progress: Progress
-) -> Played:
-    player = Player(client, job.target, job.spec, clock, job.closed)
-    player.progress = progress
-    return await player.play(job.sessions, stop)
-
-
 class Remote:
-    """A worker process, seen from the parent."""
+    """A worker process, seen from the parent: told its job and when to start and to stop."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        spawn = multiprocessing.get_context("spawn")
+        self._pipe, self._theirs = spawn.Pipe()
+        self._process = spawn.Process(target=work, args=(job, self._theirs), daemon=True)
         self.progress = Progress()
 
     async def start(self) -> None:
-        self._process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "loadgen.workers"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            limit=LINE_LIMIT_BYTES,
-        )
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(self._job.line())
-        ready = await self._process.stdout.readline()
-        assert ready == b"ready\n", "a worker process ended before the run"
+        self._process.start()
+        self._theirs.close()
+        await asyncio.to_thread(self._pipe.recv)
 
     async def play(self, start_s: float, stop: asyncio.Event) -> Played:
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(f"{start_s!r}\n".encode())
-        stopping = asyncio.create_task(self._forward(stop))
-        played = Played([], Health())
-        async for line in self._process.stdout:
-            [(kind, fields)] = json.loads(line).items()
-            if kind == "progress":
-                self.progress.__init__(**fields)  # type: ignore[misc]
-            elif kind == "record":
-                played.records.append(Record(**fields))
-            else:
-                played.health = Health(**fields)
-        stopping.cancel()
-        code = await self._process.wait()
-        assert code == 0, f"a worker process ended with {code}"
-        return played
-
-    async def _forward(self, stop: asyncio.Event) -> None:
-        await stop.wait()
-        self._process.send_signal(signal.SIGINT)
+        self._pipe.send(start_s)
+        told = self.progress
+        while isinstance(told, Progress):
+            self.progress = told
+            if stop.is_set():
+                self._pipe.send("stop")
+            told = await asyncio.to_thread(self._pipe.recv)
+        self._process.join()
+        return told
 
 
-def tell(kind: str, value: Any) -> None:
-    print(json.dumps({kind: asdict(value)}), flush=True)
+def work(job: Job, pipe: Connection) -> None:
+    """Send one job in a process of its own; an interrupt comes from the parent alone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asyncio.run(_work(job, pipe))
 
 
-async def tell_progress(progress: Progress) -> None:
-    while True:
-        await asyncio.sleep(REPORT_S)
-        tell("progress", replace(progress, ttft_s=progress.ttft_s[-50:]))
-
-
-async def worker() -> None:
-    """Serve one job from standard input to standard output."""
-    job = Job.parse(sys.stdin.readline())
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+async def _work(job: Job, pipe: Connection) -> None:
     client = Client(job.target.url, job.spec)
-    await client.connect(connections(job))
-    print("ready", flush=True)
-    start_s = float(sys.stdin.readline())
-    progress = Progress()
-    telling = asyncio.create_task(tell_progress(progress))
-    played = await play_here(client, job, lambda: time.monotonic() - start_s, stop, progress)
+    await client.connect(job.connections)
+    pipe.send("ready")
+    start_s = pipe.recv()
+    progress, stop = Progress(), asyncio.Event()
+    telling = asyncio.create_task(_tell(pipe, progress, stop))
+    played = await job.play(client, lambda: time.monotonic() - start_s, stop, progress)
     telling.cancel()
     await client.close()
-    for record in played.records:
-        tell("record", record)
-    tell("health", played.health)
+    pipe.send(played)
 
 
-def merge(parts: Sequence[Progress]) -> Progress:
-    """Sum what several workers show."""
-    return Progress(
-        sum(part.sent for part in parts),
-        sum(part.late for part in parts),
-        sum(part.done for part in parts),
-        sum(part.failed for part in parts),
-        [value for part in parts for value in part.ttft_s],
-    )
-
-
-if __name__ == "__main__":
-    asyncio.run(worker())
+async def _tell(pipe: Connection, progress: Progress, stop: asyncio.Event) -> None:
+    while True:
+        await asyncio.sleep(REPORT_S)
+        pipe.send(replace(progress, ttft_s=progress.ttft_s[-TTFTS_SHOWN:]))
+        if pipe.poll():
+            stop.set()

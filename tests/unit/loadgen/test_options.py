@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from loadgen.lengths import map_by_rank, parse_lengths
-from loadgen.options import add_aliases, gather, load_parser
+from loadgen.draws import map_by_rank, parse_lengths
+from loadgen.options import gather, load_parser
 from loadgen.spec import PlanSpec, RunSpec, ratio, seconds
 
 
 def parsed(*words: str) -> tuple[PlanSpec, RunSpec]:
-    parser = load_parser("run")
-    add_aliases(parser)
-    given = parser.parse_args(words)
+    given = load_parser("run").parse_args(words)
     return gather(PlanSpec, given), gather(RunSpec, given)
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from core.errors import SettingsError
-from loadgen.sweep import Measured, search, sweep
+from loadgen.sweep import Summary, search, sweep
 
 
-def measured(rate: float, met: bool | None = True, **more: Any) -> Measured:
-    summary = {
+def measured(rate: float, met: bool | None = True, **more: Any) -> Summary:
+    return {
         "slos": [{"slo": "ttft.p90=1s", "met": met}],
         "exit_code": 0,
         "interrupted": False,
@@ -17,7 +17,6 @@ def measured(rate: float, met: bool | None = True, **more: Any) -> Measured:
         "client": {"mean_inflight": rate},
         **more,
     }
-    return Measured(rate, summary, None)
 
 
 @pytest.mark.parametrize("limit", [0.3, 1.0, 3.7, 40.0])
@@ -32,22 +31,22 @@ def test_search_closes_in_on_the_highest_passing_rate(limit: float) -> None:
 def test_search_gives_up_where_requests_are_alone_and_still_too_slow() -> None:
     found = search(1.0, lambda rate: measured(rate, False))
     assert found.passing == 0.0
-    assert len(found.points) < 6
+    assert len(found.runs) < 6
 
 
 def test_search_stops_when_the_client_is_the_limit() -> None:
     found = search(1.0, lambda rate: measured(rate, True, valid=rate < 4))
-    assert [point.rate for point in found.points] == [1, 2, 4]
+    assert list(found.runs) == [1, 2, 4]
 
 
 def test_one_busy_moment_of_the_client_does_not_end_a_search() -> None:
     moments = iter([False, True])
 
-    def measure(rate: float) -> Measured:
+    def measure(rate: float) -> Summary:
         return measured(rate, rate <= 3, valid=next(moments, True))
 
     found = search(1.0, measure)
-    assert found.points[0].summary["valid"] is True
+    assert found.runs[1.0]["valid"] is True
     assert found.passing == pytest.approx(3, rel=0.05)
 
 
@@ -63,5 +62,5 @@ def test_an_objective_that_cannot_be_judged_is_refused() -> None:
 
 
 def test_a_sweep_ends_at_an_interrupt() -> None:
-    points = sweep([1, 2, 3], lambda rate: measured(rate, interrupted=rate == 2))
-    assert [point.rate for point in points] == [1, 2]
+    runs = sweep([1, 2, 3], lambda rate: measured(rate, interrupted=rate == 2))
+    assert list(runs) == [1, 2]

@@ -1,10 +1,13 @@
-"""When requests leave. Open loop: the schedule never waits for the server (`closed:N` aside)."""
+"""What is drawn for a load: when requests leave, how many tokens they have. No text is made here.
+
+Open loop: the schedule never waits for the server (`closed:N` aside).
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 
@@ -66,3 +69,57 @@ def parse_arrival(text: str) -> Arrival:
     except ValueError:
         pass  # said below, as for every other text that is none of these
     raise ValueError(f"{text!r} is not poisson, constant, gamma:CV, ramp:A-B or closed:N")
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """A distribution over [lo, hi]. Normal and log-normal draws are rounded and clamped to it.
+
+    `a` and `b` are mean and deviation of a normal; median, and deviation of the logarithm, of a
+    log-normal.
+    """
+
+    kind: str
+    lo: int
+    hi: int
+    a: float = 0.0
+    b: float = 0.0
+
+    def draw(self, rng: random.Random) -> int:
+        if self.kind == "uniform":
+            return rng.randint(self.lo, self.hi)
+        deviation = self.b * rng.gauss(0.0, 1.0)
+        value = self.a + deviation if self.kind == "norm" else self.a * math.exp(deviation)
+        return min(max(round(value), self.lo), self.hi)
+
+
+def parse_lengths(text: str) -> Lengths:
+    """Read `32-96`, `=64`, `norm:64,16,1,128` or `lognorm:64,0.5,1,512`."""
+    try:
+        if text.startswith(("norm:", "lognorm:")):
+            kind, _, numbers = text.partition(":")
+            a, b, lo, hi = numbers.split(",")
+            lengths = Lengths(kind, int(lo), int(hi), float(a), float(b))
+        else:
+            low, high = (text[1:], text[1:]) if text.startswith("=") else text.split("-")
+            lengths = Lengths("uniform", int(low), int(high))
+    except ValueError:
+        raise ValueError(f"{text!r} is not like 32-96, =64 or norm:64,16,1,128") from None
+    if lengths.lo < 1 or lengths.lo > lengths.hi:
+        raise ValueError(f"{text!r}: a range runs from at least 1 upward")
+    return lengths
+
+
+def parse_map(text: str) -> dict[str, Lengths]:
+    """Read `prompt:32-96,output:16-48`; either may be absent."""
+    parts = [part.partition(":") for part in text.split(",")]
+    if not {name for name, _, _ in parts} <= {"prompt", "output"}:
+        raise ValueError(f"{text!r} is not like prompt:32-96,output:16-48")
+    return {name: parse_lengths(span) for name, _, span in parts}
+
+
+def map_by_rank(values: Sequence[int], onto: Lengths) -> list[int]:
+    """Spread `values` evenly over `onto` by rank: order and ties survive, magnitudes do not."""
+    rank = {value: i for i, value in enumerate(sorted(set(values)))}
+    steps = max(len(rank) - 1, 1)
+    return [onto.lo + round((onto.hi - onto.lo) * rank[value] / steps) for value in values]

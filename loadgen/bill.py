@@ -1,0 +1,100 @@
+"""The bill: a run's tokens and money, counted by each side, which must agree to the unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from loadgen.join import Scrape, Window, divide
+from loadgen.measure import total
+from loadgen.observe import OK, Record
+
+NUSD_PER_USD = 1e9
+
+
+def bill(
+    records: Sequence[Record], scrapes: Sequence[Scrape], exact: bool, sent: int
+) -> dict[str, Any]:
+    """Count by the client, by `usage`, by the `cost` objects and by the counters of /metrics.
+
+    `exact` says that the client knows its prompts' tokens. Ways are None where they cannot be
+    compared: the server has no such number, a request ended without its usage, or others used the
+    server meanwhile.
+    Returns: `balanced` is None where no two ways could be compared.
+    """
+    billed = [record for record in records if record.usage]
+    window = Window(scrapes[0], scrapes[-1]) if len(scrapes) > 1 else None
+    received = window.grew("floorline_requests_received_total") if window else None
+    alone = received is not None and round(received) == sent
+    complete = bool(billed) and all(record.outcome == OK for record in records)
+
+    def summed(of: Callable[[Record], int | None]) -> int | None:
+        return total(map(of, billed))
+
+    def grew(name: str, scale: float = 1, **labels: str) -> int | None:
+        value = window.grew(name, **labels) if window and alone and complete else None
+        return None if value is None else round(value * scale)
+
+    def counter(kind: str) -> int | None:
+        return grew("floorline_tokens_total", kind=kind)
+
+    # idle and waste are nobody's: what requests paid is in the other two components
+    parts = ("prefill", "decode")
+    paid = [grew("floorline_cost_usd_total", NUSD_PER_USD, component=part) for part in parts]
+    rows = {
+        "prompt": {
+            "client": summed(lambda r: r.asked_prompt_tokens if exact else None),
+            "usage": summed(lambda r: r.used("prompt_tokens")),
+            "metrics": counter("prompt"),
+        },
+        "output": {
+            "client": summed(lambda r: r.counted_tokens),
+            "usage": summed(lambda r: r.output_tokens),
+            "metrics": counter("generated"),
+        },
+        "cached": {
+            "usage": summed(_cached),
+            "cost": summed(lambda r: (r.cost or {}).get("cached_tokens")),
+            "metrics": counter("cached"),
+        },
+    }
+    nusd = {"cost": summed(_nusd), "metrics": total(paid)}
+    return {
+        "tokens": rows,
+        "nusd": nusd,
+        "balanced": _agree([*rows.values(), nusd]),
+        "others_on_server": None if received is None else not alone,
+    }
+
+
+def _cached(record: Record) -> int | None:
+    details = (record.usage or {}).get("prompt_tokens_details") or {}
+    cached = details.get("cached_tokens")
+    return cached if isinstance(cached, int) else None
+
+
+def _nusd(record: Record) -> int | None:
+    usd = (record.cost or {}).get("cost_usd")
+    return None if usd is None else round(usd * NUSD_PER_USD)
+
+
+def _agree(rows: Sequence[dict[str, int | None]]) -> bool | None:
+    known = [[n for n in ways.values() if n is not None] for ways in rows]
+    compared = [set(counts) for counts in known if len(counts) > 1]
+    return all(len(values) == 1 for values in compared) if compared else None
+
+
+def money(
+    usd_per_hour: float | None, rates: dict[str, Any], answered: int, good: int
+) -> dict[str, Any]:
+    """Price the window, whoever used the server in it; empty without a price."""
+    if usd_per_hour is None:
+        return {}
+    usd = usd_per_hour * rates["window_s"] / 3600
+    tokens = total([rates["prompt_tokens"], rates["output_tokens"]])
+    return {
+        "window_usd": usd,
+        "usd_per_million_tokens": divide(usd * 1e6, tokens),
+        "usd_per_request": divide(usd, answered),
+        "usd_per_good_request": divide(usd, good),
+    }
