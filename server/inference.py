@@ -17,8 +17,8 @@ from server.edge import error_response, json_response
 from server.generation import Generation
 from server.grammars import GrammarChecker
 from server.logprobs import LogprobWriter
-from server.price import check_price
 from server.prompts import Prompted, PromptEncoder, check_token_fields
+from server.request_size import check_size
 from server.service import Served, Service
 from server.streaming import ChunkWriter, EventStream, while_connected
 from server.validation import GenerationCall, Validator
@@ -60,7 +60,7 @@ class Inference:
     async def _respond(
         self, request: Request, call: GenerationCall, prompts: list[Prompted], received_ns: int
     ) -> Response:
-        check_price(call, prompts, self._service.settings.http)
+        check_size(call, prompts, self._service.settings.http)
         head, shape, generation = self._service.open(call, prompts, received_ns)
         if call.stream:
             cost = partial(self._service.cost, generation)

@@ -10,7 +10,7 @@ from server.prompts import Prompted
 from server.validation import GenerationCall
 
 
-def check_price(call: GenerationCall, prompts: Sequence[Prompted], limits: HttpSettings) -> None:
+def check_size(call: GenerationCall, prompts: Sequence[Prompted], limits: HttpSettings) -> None:
     """Check generations, tokens and logprobs over the whole request.
 
     Raises:
