@@ -60,7 +60,7 @@ def _describe(model: str) -> int:
 
     try:
         config = locate(model, seed=0).open().config
-    except ModelError as error:
+    except (ModelError, OSError) as error:
         print(f"floorline: error: {error}", file=sys.stderr)
         return 2
     print(description_to_json(Description(config, last_level_cache_bytes())).decode())

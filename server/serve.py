@@ -64,9 +64,10 @@ def listen(http: HttpSettings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((http.host, http.port))
-    except OSError as error:
+    except (OSError, TypeError) as error:  # TypeError: a host that IDNA cannot encode
         listener.close()
-        raise SettingsError(f"cannot listen on {http.host}:{http.port}: {error.strerror}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise SettingsError(f"cannot listen on {http.host}:{http.port}: {reason}") from None
     return listener
 
 

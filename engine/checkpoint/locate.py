@@ -26,6 +26,13 @@ def locate(model: str, seed: int) -> Source:
     Raises:
         ModelError: nothing by that name, or nothing that we read.
     """
+    try:
+        return _find(model, seed)
+    except (OSError, RuntimeError) as error:  # a path too long, a home or folder that is not ours
+        raise ModelError(f"--model {model!r} cannot be looked up: {error}") from error
+
+
+def _find(model: str, seed: int) -> Source:
     if model == "tinygpt":
         return tinygpt.source(seed)
     if model == "smollm2-135m":

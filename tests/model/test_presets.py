@@ -99,6 +99,12 @@ def test_a_missing_weights_package_is_named_with_its_command(
         locate.locate("smollm2-135m", 0)
 
 
+@pytest.mark.parametrize("model", ["a" * 300, "~nobody-of-that-name/model"])
+def test_a_path_that_cannot_be_looked_up_is_refused_by_flag(model: str) -> None:
+    with pytest.raises(ModelError, match=r"--model .* cannot be looked up"):
+        locate.locate(model, seed=0)
+
+
 @pytest.mark.parametrize(
     ("backend", "weights"),
     [

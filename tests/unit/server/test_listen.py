@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import socket
 
+import pytest
+
+from core.errors import SettingsError
 from core.settings import HttpSettings
 from server.serve import listen
 
@@ -27,3 +30,9 @@ def test_a_small_write_does_not_wait_for_the_readers_acknowledgement() -> None:
             return no_delay
 
     assert asyncio.run(test()) == 1
+
+
+@pytest.mark.parametrize("host", ["192.0.2.1", "ü" * 70])
+def test_a_host_that_cannot_be_had_is_refused_by_name(host: str) -> None:
+    with pytest.raises(SettingsError, match=f"cannot listen on {host}:8000: ."):
+        listen(HttpSettings(host=host))
