@@ -25,6 +25,8 @@ def read_config(
         return _read(metadata, shapes, name)
     except KeyError as error:
         raise ModelError(f"{name}: the GGUF file lacks {error}") from error
+    except (ArithmeticError, AssertionError, AttributeError, TypeError, ValueError) as error:
+        raise ModelError(f"{name}: the GGUF file describes no model: {error}") from error
 
 
 def _read(metadata: Metadata, shapes: Mapping[str, tuple[int, int]], name: str) -> ModelConfig:

@@ -38,6 +38,8 @@ def read_config(raw: Mapping[str, Any], generation: Mapping[str, Any], name: str
         return _read(raw, generation, name)
     except KeyError as error:
         raise ModelError(f"{name}: config.json lacks {error}") from error
+    except (ArithmeticError, AssertionError, AttributeError, TypeError, ValueError) as error:
+        raise ModelError(f"{name}: config.json describes no model: {error}") from error
 
 
 def _read(raw: Mapping[str, Any], generation: Mapping[str, Any], name: str) -> ModelConfig:

@@ -118,6 +118,22 @@ def test_a_missing_field_is_named() -> None:
         read_config({k: v for k, v in BASE.items() if k != "hidden_size"}, {}, "a-model")
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_key_value_heads": 3},
+        {"num_attention_heads": 0},
+        {"num_hidden_layers": "four"},
+        {"rope_scaling": "linear"},
+        {"rope_scaling": {"type": "linear", "factor": "four"}},
+    ],
+    ids=str,
+)
+def test_a_config_that_describes_no_model_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match=r"a-model: config\.json describes no model: ."):
+        read(**changes)
+
+
 def test_a_config_survives_its_file() -> None:
     llama3 = {
         "rope_type": "llama3",
