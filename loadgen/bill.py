@@ -28,42 +28,44 @@ def bill(
     alone = received is not None and round(received) == sent
     complete = bool(billed) and all(record.outcome == OK for record in records)
 
-    def summed(of: Callable[[Record], int | None]) -> int | None:
-        return total(map(of, billed))
-
     def grew(name: str, scale: float = 1, **labels: str) -> int | None:
         value = window.grew(name, **labels) if window and alone and complete else None
         return None if value is None else round(value * scale)
 
-    def counter(kind: str) -> int | None:
-        return grew("floorline_tokens_total", kind=kind)
-
     # idle and waste are nobody's: what requests paid is in the other two components
     parts = ("prefill", "decode")
     paid = [grew("floorline_cost_usd_total", NUSD_PER_USD, component=part) for part in parts]
-    rows = {
+    nusd = {"cost": total(map(_nusd, billed)), "metrics": total(paid)}
+    tokens = _tokens(billed, exact)
+    for row, kind in (("prompt", "prompt"), ("output", "generated"), ("cached", "cached")):
+        tokens[row]["metrics"] = grew("floorline_tokens_total", kind=kind)
+    return {
+        "tokens": tokens,
+        "nusd": nusd,
+        "balanced": _agree([*tokens.values(), nusd]),
+        "others_on_server": None if received is None else not alone,
+    }
+
+
+def _tokens(billed: Sequence[Record], exact: bool) -> dict[str, dict[str, int | None]]:
+    """Count what each answer tells."""
+
+    def summed(of: Callable[[Record], int | None]) -> int | None:
+        return total(map(of, billed))
+
+    return {
         "prompt": {
             "client": summed(lambda r: r.asked_prompt_tokens if exact else None),
             "usage": summed(lambda r: r.used("prompt_tokens")),
-            "metrics": counter("prompt"),
         },
         "output": {
             "client": summed(lambda r: r.counted_tokens),
             "usage": summed(lambda r: r.output_tokens),
-            "metrics": counter("generated"),
         },
         "cached": {
             "usage": summed(_cached),
             "cost": summed(lambda r: (r.cost or {}).get("cached_tokens")),
-            "metrics": counter("cached"),
         },
-    }
-    nusd = {"cost": summed(_nusd), "metrics": total(paid)}
-    return {
-        "tokens": rows,
-        "nusd": nusd,
-        "balanced": _agree([*rows.values(), nusd]),
-        "others_on_server": None if received is None else not alone,
     }
 
 

@@ -55,6 +55,10 @@ class Mock:
         self._generated = self._prompted = 0
         self._thaws_at: tuple[float, float] | None = None
 
+    async def listen(self) -> asyncio.Server:
+        """Listen on a free port. Made from host and port, its connections have TCP_NODELAY."""
+        return await asyncio.start_server(self.serve, "127.0.0.1", 0)
+
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Answer one connection's requests."""
         try:
@@ -222,8 +226,7 @@ def _send(writer: StreamWriter, status: int, answer: Any) -> bool:
 
 
 async def _main(behaviour: Behaviour) -> None:
-    # asyncio sets TCP_NODELAY on connections of a listener that it made from host and port
-    server = await asyncio.start_server(Mock(behaviour).serve, "127.0.0.1", 0)
+    server = await Mock(behaviour).listen()
     host, port = server.sockets[0].getsockname()[:2]
     print(f"http://{host}:{port}", flush=True)
     await asyncio.to_thread(sys.stdin.read)

@@ -26,6 +26,8 @@ def test_a_plain_run_measures_a_known_server(serve, load) -> None:
     assert run["metrics"]["ttft"]["p99"] is None, "40 samples have no p99"
     assert run["server"]["efficiency"] == pytest.approx(0.4)
     assert run["bill"]["balanced"] is True
+    assert run["floors_ms"]["itl"] == pytest.approx(4.0)
+    assert 16 * 4 < run["floors_ms"]["e2e"] < 48 * 4, "4 ms for each token"
 
 
 def test_four_tokens_a_chunk_every_40_ms_are_10_ms_a_token(serve, load) -> None:
@@ -75,6 +77,12 @@ def test_a_bill_that_is_wrong_by_one_token_exits_5(serve, load) -> None:
     assert causes == {5}
 
 
+def test_a_charge_that_is_wrong_by_a_nano_dollar_exits_5(serve, load) -> None:
+    causes, run = load(serve(gap_s=0.001, overcharge_nusd=1), *FAST)
+    assert run["bill"]["nusd"]["metrics"] == run["bill"]["nusd"]["cost"] + 1
+    assert causes == {5}
+
+
 def test_another_server_is_measured_with_na_for_what_it_does_not_tell(serve, load) -> None:
     plain = {"running_usage": False, "final_usage": False, "metrics": False, "vocab_size": None}
     causes, run = load(serve(gap_s=0.001, **plain), *FAST)
@@ -84,7 +92,9 @@ def test_another_server_is_measured_with_na_for_what_it_does_not_tell(serve, loa
         assert run["metrics"][unknown]["n"] == 0
         assert run["metrics"][unknown]["p50"] is None
     assert run["rates"]["output_tokens_per_s"] is None
+    assert run["rates"]["prompt_tokens_per_s"] is None
     assert run["server"] == {}
+    assert set(run["floors_ms"].values()) == {None}
     assert run["bill"]["balanced"] is None
     assert run["prompts"]["label"] == "words, approximate"
 
