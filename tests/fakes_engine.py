@@ -164,8 +164,8 @@ class ScriptedEngine:
 
     def _listen(self) -> None:
         while (message := self._read()) is not None:
-            self.received.append(message)
             self._inbox.put(message)
+            self.received.append(message)  # what is here, the loop will see before its next step
         self._inbox.put(None)
 
     def _send(self, message: object) -> None:

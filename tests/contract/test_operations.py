@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
+from core.wire import Abort
 from tests.contract.conftest import Server
 from tests.fakes_engine import GatedRunner
 
@@ -115,10 +116,11 @@ def gated(start: Callable[..., Server]) -> Iterator[Gated]:
 def test_a_closed_stream_gives_its_blocks_back_within_two_steps(gated: Gated) -> None:
     lines = gated.stream()
     next(lines)
-    pool = gated.server.launcher.engine.pool
+    engine = gated.server.launcher.engine
+    pool = engine.pool
     assert pool.referenced_blocks > 0
     lines.close()  # type: ignore[attr-defined]
-    gated.wait_until(lambda: gated.server.service.supervisor.live == 0)
+    gated.wait_until(lambda: isinstance(engine.received[-1], Abort))
     before = len(gated.runner.plans)
     gated.runner.open()
     gated.wait_until(lambda: pool.referenced_blocks == 0)
