@@ -16,11 +16,11 @@ from loadgen.client import PATHS, Client
 from loadgen.join import Scrape
 from loadgen.observe import Record
 from loadgen.plan import Plan
-from loadgen.player import Clock, Health, Played, Progress, merge
+from loadgen.player import Clock, Health, Job, Played, Player, Progress, clock_from, merge
 from loadgen.preflight import inspect
 from loadgen.prompts import Conversation, Target
 from loadgen.spec import RunSpec
-from loadgen.workers import Job, Remote, share_out
+from loadgen.workers import Remote, share_out
 
 START_S = 0.2  # between the last worker's readiness and the start of the clock
 SCRAPE_S = 2.0
@@ -114,21 +114,17 @@ class Watch:
 async def _play(
     client: Client, jobs: list[Job], stop: asyncio.Event, watch: Watch, total: int | None
 ) -> list[Played]:
-    remotes = [Remote(job) for job in jobs] if len(jobs) > 1 else []
-    await asyncio.gather(*(remote.start() for remote in remotes))
-    if not remotes:
-        await client.connect(jobs[0].connections)
+    """Play each job in a process of its own, or a single one in this."""
+    players = [Remote(job) for job in jobs] if len(jobs) > 1 else [Player(client, jobs[0])]
+    await asyncio.gather(*(player.start() for player in players))
     await watch.read()
-    start_s, own = time.monotonic() + START_S, Progress()
-    watch.clock = lambda: time.monotonic() - start_s
+    start_s = time.monotonic() + START_S
+    watch.clock = clock_from(start_s)
     beside = [asyncio.create_task(watch.keep_reading(jobs[0].spec.warmup))]
     if total is not None:
-        progress = lambda: merge([remote.progress for remote in remotes] or [own])  # noqa: E731
+        progress = lambda: merge([player.progress for player in players])  # noqa: E731
         beside.append(asyncio.create_task(_show(watch.clock, progress, total)))
-    if remotes:
-        played = list(await asyncio.gather(*(r.play(start_s, stop) for r in remotes)))
-    else:
-        played = [await jobs[0].play(client, watch.clock, stop, own)]
+    played = await asyncio.gather(*(player.play(start_s, stop) for player in players))
     for task in beside:
         task.cancel()
     await asyncio.gather(*beside, return_exceptions=True)

@@ -20,6 +20,12 @@ Clock = Callable[[], float]  # seconds since the start of the run; negative befo
 LEAD_S = 0.05  # a request's body is built this long before it is due
 TICK_S = 0.01
 LATE_S = 0.025
+MAX_CONNECTIONS = 64
+
+
+def clock_from(start_s: float) -> Clock:
+    """Count from a moment of the monotonic clock, which all processes of a machine share."""
+    return lambda: time.monotonic() - start_s
 
 
 @dataclass(slots=True)
@@ -75,35 +81,47 @@ class Played:
     health: Health
 
 
-@dataclass(slots=True)
-class Player:
-    """Plays sessions against one target. One event loop, one thread.
-
-    `closed` is the concurrency of a closed loop, in which a request is meant to start when a
-    place comes free; None is an open loop.
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A share of a plan, and how to send it. `closed` is the concurrency of a closed loop, in which
+    a request is meant to start when a place comes free; None is an open loop.
     """
 
-    client: Client
     target: Target
     spec: RunSpec
-    clock: Clock
-    progress: Progress
+    sessions: Sequence[list[Planned]]
     closed: int | None = None
-    _slots: asyncio.Semaphore = field(init=False)
-    _sent: list[tuple[Exchange, int]] = field(default_factory=list)
-    _health: Health = field(default_factory=Health)
 
-    def __post_init__(self) -> None:
-        self._slots = asyncio.Semaphore(self.spec.max_inflight or 2**31)
+    @property
+    def connections(self) -> int:
+        most = self.closed or self.spec.max_inflight or MAX_CONNECTIONS
+        return min(most, len(self.sessions) or 1)
 
-    async def play(self, sessions: Sequence[list[Planned]], stop: asyncio.Event) -> Played:
-        """Send everything, or until `stop`; then parse.
+
+class Player:
+    """Plays one job. One event loop, one thread."""
+
+    def __init__(self, client: Client, job: Job) -> None:
+        self._client, self._job = client, job
+        self._target, self._spec = job.target, job.spec
+        self._slots = asyncio.Semaphore(job.spec.max_inflight or 2**31)
+        self._sent: list[tuple[Exchange, int]] = []
+        self._health = Health()
+        self.progress = Progress()
+
+    async def start(self) -> None:
+        """Open the connections, before the clock starts."""
+        await self._client.connect(self._job.connections)
+
+    async def play(self, start_s: float, stop: asyncio.Event) -> Played:
+        """Send everything, or until `stop`; then parse. `start_s` is on the monotonic clock.
 
         Returns: a record of every request that was sent.
         """
-        cpu_s, start_s = time.process_time(), self.clock()
+        self._clock = clock_from(start_s)
+        cpu_s, began_s = time.process_time(), self._clock()
         ticking = asyncio.create_task(self._tick())
-        sending = asyncio.create_task(self._send_all(sessions))
+        sending = asyncio.create_task(self._send_all())
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({sending, stopping}, return_when=asyncio.FIRST_COMPLETED)
         for task in (sending, stopping, ticking):
@@ -114,18 +132,18 @@ class Player:
         except asyncio.CancelledError:
             assert stop.is_set(), "only an interrupt ends sending"
         self._health.cpu_s = time.process_time() - cpu_s
-        self._health.wall_s = self.clock() - max(start_s, 0.0)
-        eos = self.spec.ignore_eos
+        self._health.wall_s = self._clock() - max(began_s, 0.0)
+        eos = self._spec.ignore_eos
         return Played([read_record(sent, n, eos) for sent, n in self._sent], self._health)
 
-    async def _send_all(self, sessions: Sequence[list[Planned]]) -> None:
+    async def _send_all(self) -> None:
         async with asyncio.TaskGroup() as group:
-            if self.closed:
-                queue = iter(sessions)
-                for _ in range(self.closed):
+            if self._job.closed:
+                queue = iter(self._job.sessions)
+                for _ in range(self._job.closed):
                     group.create_task(self._sessions_in_turn(queue))
                 return
-            for turns in sessions:
+            for turns in self._job.sessions:
                 await self._until(turns[0].t_s - LEAD_S)
                 group.create_task(self._session(turns, turns[0].t_s))
 
@@ -136,12 +154,12 @@ class Player:
 
     async def _session(self, turns: list[Planned], due_s: float | None) -> None:
         """Send turns one after another; `due_s` None is at once."""
-        conversation = Conversation(self.target)
+        conversation = Conversation(self._target)
         for n, planned in enumerate(turns):
             body = self._body(conversation, planned)
-            intended_s = self.clock() if due_s is None else due_s
+            intended_s = self._clock() if due_s is None else due_s
             await self._until(intended_s)
-            exchange = Exchange(planned, intended_s, self.clock())
+            exchange = Exchange(planned, intended_s, self._clock())
             async with self._slots:
                 await self._send(exchange, body, conversation.tokens)
             if n + 1 < len(turns):
@@ -151,11 +169,11 @@ class Player:
     async def _send(self, exchange: Exchange, body: bytes, prompt_tokens: int) -> None:
         progress = self.progress
         progress.sent += 1
-        progress.late += self.clock() - exchange.intended_s > LATE_S
+        progress.late += self._clock() - exchange.intended_s > LATE_S
         self._sent.append((exchange, prompt_tokens))
-        path = PATHS[self.target.api]
+        path = PATHS[self._target.api]
         try:
-            await self.client.exchange(path, body, exchange, self.clock, self.spec.timeout)
+            await self._client.exchange(path, body, exchange, self._clock, self._spec.timeout)
         finally:
             progress.done += 1
             answered = exchange.status == 200 and not exchange.failure
@@ -165,21 +183,21 @@ class Player:
 
     def _body(self, conversation: Conversation, planned: Planned) -> bytes:
         fields = {
-            "model": self.target.model,
+            "model": self._target.model,
             **conversation.say(planned.i, planned.prompt_seed, planned.prompt_tokens),
             "max_tokens": planned.output_tokens,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
-        if self.spec.ignore_eos:
+        if self._spec.ignore_eos:
             fields["ignore_eos"] = True
-        if self.target.floorline:
+        if self._target.floorline:
             fields["return_token_ids"] = True
-        return json.dumps({**fields, **(self.spec.body or {})}).encode()
+        return json.dumps({**fields, **(self._spec.body or {})}).encode()
 
     async def _until(self, t_s: float) -> None:
-        if (left_s := t_s - self.clock()) > 0:
+        if (left_s := t_s - self._clock()) > 0:
             await asyncio.sleep(left_s)
 
     async def _tick(self) -> None:
@@ -189,10 +207,10 @@ class Player:
         be one sample among thousands.
         """
         await self._until(0.0)
-        due_s = self.clock() + TICK_S
+        due_s = self._clock() + TICK_S
         while True:
             await self._until(due_s)
-            now_s = self.clock()
+            now_s = self._clock()
             while due_s <= now_s:
                 self._health.tick_lags_s.append(now_s - due_s)
                 self._health.inflight_sum += self.progress.inflight

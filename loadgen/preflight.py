@@ -55,10 +55,10 @@ async def _prompts(client: Client, spec: RunSpec, model: str, card: dict[str, An
     """Choose the most exact prompts that the server can take."""
     vocab_size = card.get("vocab_size")
     if spec.api == "completions" and isinstance(vocab_size, int):
-        return Prompts(vocab_size, True, "token ids, exact")
+        return Prompts(range(vocab_size), True, "token ids, exact")
     ids = await _tokenize(client, model, text_of(WORDS))
     if spec.api == "completions" and ids:
-        return Prompts(tuple(dict.fromkeys(ids)), True, "token ids from /tokenize, exact")
+        return Prompts(list(dict.fromkeys(ids)), True, "token ids from /tokenize, exact")
     if len(ids) == len(WORDS):
         return Prompts(WORDS, False, "words of one token by /tokenize; the template adds its own")
     return Prompts(WORDS, False, "words, approximate")

@@ -25,26 +25,25 @@ WORDS = tuple(_COMMON.split())
 class Prompts:
     """How prompts are made for one server.
 
-    `pool` is a vocabulary size, token ids, or words (each sent with a space before it); `exact`
-    says that a prompt of n pieces is known to be n tokens. `nonce` starts each cold prompt.
+    `pool` holds token ids, or words (each sent with a space before it); `exact` says that a prompt
+    of n pieces is known to be n tokens. `nonce` starts each cold prompt.
     """
 
-    pool: int | tuple[int, ...] | tuple[str, ...]
+    pool: Sequence[int] | Sequence[str]
     exact: bool
     label: str
     nonce: int | None = None
 
     @property
     def as_ids(self) -> bool:
-        return isinstance(self.pool, int) or isinstance(self.pool[0], int)
+        return isinstance(self.pool[0], int)
 
     def pieces(self, i: int, seed: int, tokens: int) -> list[Any]:
         """Draw `tokens` pieces. Request `i` of a cold run begins like no other."""
-        pool: Sequence[Any] = range(self.pool) if isinstance(self.pool, int) else self.pool
-        drawn = random.Random(seed).choices(pool, k=tokens)
+        drawn: list[Any] = random.Random(seed).choices(self.pool, k=tokens)
         if self.nonce is not None:
             own = min(OWN_TOKENS, tokens)
-            drawn[:own] = random.Random(f"{self.nonce}:{i}").choices(pool, k=own)
+            drawn[:own] = random.Random(f"{self.nonce}:{i}").choices(self.pool, k=own)
         return drawn
 
 

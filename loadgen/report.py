@@ -25,7 +25,7 @@ from loadgen.spec import parse_slo
 from loadgen.stats import QUANTILES
 from loadgen.verdict import Exit, client_verdict, exit_code
 
-SCHEMA = 1
+SCHEMA = 2
 SECRET = ("api_key", "header")
 
 

@@ -8,43 +8,20 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import signal
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from core.errors import SettingsError
 from loadgen.client import Client
 from loadgen.draws import parse_arrival
-from loadgen.plan import Plan, Planned
-from loadgen.player import Clock, Played, Player, Progress
+from loadgen.plan import Plan
+from loadgen.player import Job, Played, Player, Progress
 from loadgen.prompts import Target
 from loadgen.spec import RunSpec
 
 REPORT_S = 0.5
-MAX_CONNECTIONS = 64
 TTFTS_SHOWN = 50
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """All that a worker is told, but for when the clock starts."""
-
-    target: Target
-    spec: RunSpec
-    sessions: Sequence[list[Planned]]
-    closed: int | None
-
-    @property
-    def connections(self) -> int:
-        most = self.closed or self.spec.max_inflight or MAX_CONNECTIONS
-        return min(most, len(self.sessions) or 1)
-
-    async def play(
-        self, client: Client, clock: Clock, stop: asyncio.Event, progress: Progress
-    ) -> Played:
-        player = Player(client, self.target, self.spec, clock, progress, self.closed)
-        return await player.play(self.sessions, stop)
 
 
 def share_out(plan: Plan, spec: RunSpec, target: Target) -> list[Job]:
@@ -94,7 +71,8 @@ class Remote:
         while isinstance(told, Progress):
             self.progress = told
             if stop.is_set():
-                self._pipe.send("stop")
+                with suppress(ConnectionError):  # it has just ended by itself
+                    self._pipe.send("stop")
             told = await asyncio.to_thread(self._pipe.recv)
         self._process.join()
         return told
@@ -107,13 +85,13 @@ def work(job: Job, pipe: Connection) -> None:
 
 
 async def _work(job: Job, pipe: Connection) -> None:
-    client = Client(job.target.url, job.spec)
-    await client.connect(job.connections)
+    client, stop = Client(job.target.url, job.spec), asyncio.Event()
+    player = Player(client, job)
+    await player.start()
     pipe.send("ready")
     start_s = pipe.recv()
-    progress, stop = Progress(), asyncio.Event()
-    telling = asyncio.create_task(_tell(pipe, progress, stop))
-    played = await job.play(client, lambda: time.monotonic() - start_s, stop, progress)
+    telling = asyncio.create_task(_tell(pipe, player.progress, stop))
+    played = await player.play(start_s, stop)
     telling.cancel()
     await client.close()
     pipe.send(played)
