@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any
 from core.errors import SettingsError
 from loadgen import sweep
 from loadgen.campaign import run_plan
-from loadgen.options import Parser, gather, load_parser
+from loadgen.options import gather, parser_of
 from loadgen.plan import Plan, load_plan, make_plan
 from loadgen.report import prepare_folder, read_run, report, write_file, write_run
 from loadgen.selftest import selftest
@@ -35,7 +35,7 @@ class Asked:
     folder: Path | None
 
     @staticmethod
-    def of(given: argparse.Namespace) -> Asked:
+    def of(given: Namespace) -> Asked:
         output = gather(OutputSpec, given)
         plan, run = gather(PlanSpec, given), gather(RunSpec, given)
         folder = prepare_folder(output.out) if output.out else None
@@ -77,9 +77,8 @@ class Asked:
         self.show(summary, text)
 
 
-def run_command(argv: Sequence[str]) -> int:
+def run_command(given: Namespace) -> int:
     """Plan, run, report."""
-    given = load_parser("run").parse_args(argv)
     spec, stored = gather(PlanSpec, given), gather(RunSpec, given).plan
     plan = load_plan(stored) if stored else make_plan(spec)
     asked = Asked.of(given)
@@ -88,11 +87,8 @@ def run_command(argv: Sequence[str]) -> int:
     return int(summary["exit_code"])
 
 
-def plan_command(argv: Sequence[str]) -> int:
+def plan_command(given: Namespace) -> int:
     """Make a plan and write it."""
-    parser = load_parser("plan")
-    parser.add_argument("-o", dest="to", required=True, metavar="FILE", help="where to write it")
-    given = parser.parse_args(argv)
     plan = make_plan(gather(PlanSpec, given))
     try:
         write_file(Path(given.to), plan.dump())
@@ -102,11 +98,8 @@ def plan_command(argv: Sequence[str]) -> int:
     return Exit.OK
 
 
-def sweep_command(argv: Sequence[str]) -> int:
+def sweep_command(given: Namespace) -> int:
     """Run one load at several rates."""
-    parser = load_parser("sweep")
-    parser.add_argument("--rates", required=True, metavar="R,R,…", help="rates to measure")
-    given = parser.parse_args(argv)
     try:
         rates = [positive(text) for text in given.rates.split(",")]
     except ValueError as error:
@@ -117,9 +110,9 @@ def sweep_command(argv: Sequence[str]) -> int:
     return exit_code({Exit(summary["exit_code"]) for summary in runs.values()})
 
 
-def search_command(argv: Sequence[str]) -> int:
+def search_command(given: Namespace) -> int:
     """Find the highest rate that meets the objectives."""
-    asked = Asked.of(load_parser("search").parse_args(argv))
+    asked = Asked.of(given)
     if not asked.run.slo:
         raise SettingsError("search needs an objective, such as --slo ttft.p90=500ms")
     found = sweep.search(asked.plan.rate or 1.0, asked.measure)
@@ -135,32 +128,24 @@ def search_command(argv: Sequence[str]) -> int:
     return Exit.OK if found.passing else Exit.SLO_MISSED
 
 
-def compare_command(argv: Sequence[str]) -> int:
+def compare_command(given: Namespace) -> int:
     """Show two stored runs side by side."""
-    parser = Parser(prog="loadgen compare")
-    parser.add_argument("a")
-    parser.add_argument("b")
-    given = parser.parse_args(argv)
     print(render_pair(read_run(given.a)[0], read_run(given.b)[0]))
     return Exit.OK
 
 
-def report_command(argv: Sequence[str]) -> int:
+def report_command(given: Namespace) -> int:
     """Show a stored run again, and draw its page anew."""
     from loadgen.html import run_page  # plotly takes a second to import
 
-    parser = Parser(prog="loadgen report")
-    parser.add_argument("folder")
-    folder = parser.parse_args(argv).folder
-    summary, records = read_run(folder)
-    write_file(prepare_folder(folder) / "report.html", run_page(summary, records))
+    summary, records = read_run(given.folder)
+    write_file(prepare_folder(given.folder) / "report.html", run_page(summary, records))
     print(render(summary))
     return int(summary["exit_code"])
 
 
-def selftest_command(argv: Sequence[str]) -> int:
+def selftest_command(_: Namespace) -> int:
     """Check the client against a server with known answers, and find its own limit."""
-    Parser(prog="loadgen selftest").parse_args(argv)
     return selftest()
 
 
@@ -178,9 +163,9 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `loadgen`. Bad input is one line on standard error and exit code 1."""
     words = list(sys.argv[1:] if argv is None else argv)
-    command = COMMANDS[words.pop(0)] if words and words[0] in COMMANDS else run_command
+    name = words.pop(0) if words and words[0] in COMMANDS else "run"
     try:
-        return command(words)
+        return COMMANDS[name](parser_of(name).parse_args(words))
     except SettingsError as error:
         print(f"loadgen: {' '.join(str(error).split())}", file=sys.stderr)
         return Exit.USAGE

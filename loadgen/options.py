@@ -12,6 +12,7 @@ from loadgen.spec import OutputSpec, PlanSpec, RunSpec, checked, count, parse_sl
 
 URL = "http://127.0.0.1:8000"
 COMMANDS = "run (the default), sweep, search, compare, plan, report, selftest"
+STORED = {"compare": ("a", "b"), "report": ("folder",), "selftest": ()}  # they make no load
 S = TypeVar("S", PlanSpec, RunSpec, OutputSpec)
 
 
@@ -20,15 +21,23 @@ class Parser(argparse.ArgumentParser):
         raise SettingsError(message)
 
 
-def load_parser(command: str) -> Parser:
-    """Build the parser of a command that makes a load."""
+def parser_of(command: str) -> Parser:
+    """Build the parser of one command."""
     epilog = f"Commands: {COMMANDS}; each has its own --help."
     parser = Parser(prog=f"loadgen {command}", allow_abbrev=False, epilog=epilog)
     parser.add_argument("--version", action="version", version=f"loadgen {version('floorline')}")
-    if command != "plan":
+    if command in STORED:
+        for name in STORED[command]:
+            parser.add_argument(name, help="a folder that --out wrote")
+        return parser
+    if command == "plan":
+        parser.add_argument("-o", dest="to", required=True, metavar="FILE", help="where to write")
+    else:
         parser.add_argument("url", nargs="?", default=URL, help=f"default: {URL}")
         _add_spec(parser, "sending", RunSpec)
         _add_spec(parser, "output", OutputSpec)
+    if command == "sweep":
+        parser.add_argument("--rates", required=True, metavar="R,R,…", help="rates to measure")
     _add_spec(parser, "the load", PlanSpec)
     if command == "run":
         _add_aliases(parser)

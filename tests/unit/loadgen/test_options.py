@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from loadgen.draws import map_by_rank, parse_lengths
-from loadgen.options import gather, load_parser
+from loadgen.options import gather, parser_of
 from loadgen.spec import PlanSpec, RunSpec, ratio, seconds
 
 
 def parsed(*words: str) -> tuple[PlanSpec, RunSpec]:
-    given = load_parser("run").parse_args(words)
+    given = parser_of("run").parse_args(words)
     return gather(PlanSpec, given), gather(RunSpec, given)
 
 
