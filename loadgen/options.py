@@ -8,10 +8,21 @@ from importlib.metadata import version
 from typing import Any, NoReturn, TypeVar
 
 from core.errors import SettingsError
-from loadgen.spec import OutputSpec, PlanSpec, RunSpec, checked, count, parse_slo, positive
+from loadgen.spec import (
+    OutputSpec,
+    PlanSpec,
+    RunSpec,
+    checked,
+    count,
+    parse_slo,
+    positive,
+    ratio,
+    seconds,
+)
 
 URL = "http://127.0.0.1:8000"
 COMMANDS = "run (the default), sweep, search, compare, plan, report, selftest"
+METAVARS = {seconds: "T", count: "N", int: "N", ratio: "SHARE"}
 STORED = {"compare": ("a", "b"), "report": ("folder",), "selftest": ()}  # they make no load
 S = TypeVar("S", PlanSpec, RunSpec, OutputSpec)
 
@@ -67,7 +78,7 @@ def _add(group: Any, flag: str, **how: Any) -> None:
     """Add a flag that leaves no trace when it is not given, and whose parser's words are shown."""
     if parse := how.get("type"):
         how["type"] = _told(parse)
-        how.setdefault("metavar", "X")
+        how.setdefault("metavar", METAVARS.get(parse, "X"))
     help = how.pop("help").replace("%", "%%")
     group.add_argument(flag, default=argparse.SUPPRESS, help=help, **how)
 

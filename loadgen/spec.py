@@ -150,7 +150,9 @@ class RunSpec:
     plan: str | None = option(None, "send this plan instead of making one", metavar="FILE")
     warmup: float = option(0.0, "leave out requests meant to start before", type=seconds)
     timeout: float = option(60.0, "a request fails after", type=seconds)
-    max_inflight: int | None = option(None, "hold back further; their clocks run", type=count)
+    max_inflight: int | None = option(
+        None, "hold back further requests; their clocks run", type=count
+    )
     slo: tuple[str, ...] = option((), _OBJECTIVE, type=_slo, action="append")
     cache: str | None = option(None, _CACHE, choices=("cold", "warm"))
     price_per_hour: float | None = option(None, "USD per hour of the server", type=positive)
