@@ -188,7 +188,6 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     """The engine is loaded and warm; the clock of the time law starts at `ready_ns`."""
 
     ready_ns: int
-    pid: int
     model: ModelConfig
     model_dir: str  # holds tokenizer.json and chat_template.jinja (absent where there is none)
     weights: WeightFormat  # as asked for
@@ -199,8 +198,6 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     block_size: int
     num_blocks: int
     max_model_len: int  # prompt and output together: the one context limit
-    max_num_seqs: int
-    max_num_batched_tokens: int
     threads: int
     peaks: Peaks
     backend: str  # "torch", or a native kernel's name

@@ -22,20 +22,40 @@ from scheduler.pace import step_limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """A network and what was resolved on the way to it."""
+class Sizes:
+    """A prepared model, and what the settings come to for it."""
 
-    network: Network
     prepared: PreparedModel
-    weights: WeightFormat
     kv_dtype: KVFormat
     num_blocks: int
     max_model_len: int
 
+    @classmethod
+    def of(cls, settings: EngineSettings, prepared: PreparedModel) -> Sizes:
+        config, limit = prepared.config, settings.model.max_model_len
+        kv_dtype = resolve_kv_dtype(settings.model.kv_dtype, prepared.storage)
+        num_blocks = resolve_num_blocks(settings.kv, config, kv_dtype)
+        pool_tokens = num_blocks * settings.kv.block_size
+        return cls(
+            prepared=prepared,
+            kv_dtype=kv_dtype,
+            num_blocks=num_blocks,
+            max_model_len=resolve_max_model_len(limit, config, pool_tokens),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A network, the weights' format that was asked for or chosen, and the sizes."""
+
+    network: Network
+    weights: WeightFormat
+    sizes: Sizes
+
     @property
     def arithmetic(self) -> str:
         """Name the fastest arithmetic that its products use: what its peak is measured in."""
-        formats = self.prepared.storage.formats
+        formats = self.sizes.prepared.storage.formats
         if MatrixFormat.INT4_G32 in formats:
             return "int4"
         return "int8" if formats & {MatrixFormat.INT8, MatrixFormat.INT8_G32} else "fp32"
@@ -70,13 +90,13 @@ def _load_torch(settings: EngineSettings, progress: Callable[[str], None]) -> Lo
     weights = settings.model.weights or WeightFormat.FP32
     if weights not in FORMATS:
         raise SettingsError(f"--weights {weights}: the torch path has {', '.join(FORMATS)} alone")
-    sizes = _Sizes.of(settings, prepare(settings.model, RowPacker(weights), progress))
+    sizes = Sizes.of(settings, prepare(settings.model, RowPacker(weights), progress))
     config = sizes.prepared.config
     tensors, ops = load_weights(sizes.prepared.dir, config), TorchOps(config)
     kv = allocate_kv(config, sizes.kv_dtype, sizes.num_blocks, settings.kv.block_size)
     decoder = Decoder(config, tensors, ops)
     network = TorchNetwork(decoder, ops, kv, allocated_bytes(tensors, config))
-    return sizes.loaded(network, weights)
+    return Loaded(network, weights, sizes)
 
 
 def _load_native(settings: EngineSettings, threads: int, progress: Callable[[str], None]) -> Loaded:
@@ -84,7 +104,7 @@ def _load_native(settings: EngineSettings, threads: int, progress: Callable[[str
     from engine.packing import PanelPacker
 
     weights = settings.model.weights or WeightFormat.NATIVE
-    sizes = _Sizes.of(settings, prepare(settings.model, PanelPacker(weights), progress))
+    sizes = Sizes.of(settings, prepare(settings.model, PanelPacker(weights), progress))
     prepared = sizes.prepared
     network = NativeNetwork(
         prepared.config,
@@ -99,35 +119,4 @@ def _load_native(settings: EngineSettings, threads: int, progress: Callable[[str
             threads=threads,
         ),
     )
-    return sizes.loaded(network, weights)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sizes:
-    prepared: PreparedModel
-    kv_dtype: KVFormat
-    num_blocks: int
-    max_model_len: int
-
-    @classmethod
-    def of(cls, settings: EngineSettings, prepared: PreparedModel) -> _Sizes:
-        config, limit = prepared.config, settings.model.max_model_len
-        kv_dtype = resolve_kv_dtype(settings.model.kv_dtype, prepared.storage)
-        num_blocks = resolve_num_blocks(settings.kv, config, kv_dtype)
-        pool_tokens = num_blocks * settings.kv.block_size
-        return cls(
-            prepared=prepared,
-            kv_dtype=kv_dtype,
-            num_blocks=num_blocks,
-            max_model_len=resolve_max_model_len(limit, config, pool_tokens),
-        )
-
-    def loaded(self, network: Network, weights: WeightFormat) -> Loaded:
-        return Loaded(
-            network=network,
-            prepared=self.prepared,
-            weights=weights,
-            kv_dtype=self.kv_dtype,
-            num_blocks=self.num_blocks,
-            max_model_len=self.max_model_len,
-        )
+    return Loaded(network, weights, sizes)

@@ -80,7 +80,7 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
     step_tokens = resolve_step_tokens(settings.scheduler)
     torch.set_num_threads(threads)
     loaded = _load(settings, threads, progress)
-    network, prepared = loaded.network, loaded.prepared
+    network, sizes, prepared = loaded.network, loaded.sizes, loaded.sizes.prepared
     torch_threads = threads if network.backend == Backend.TORCH else 1
     peaks = resolve_peaks(settings, threads, loaded.arithmetic)
     torch.set_num_threads(torch_threads)  # measuring takes all threads
@@ -100,12 +100,12 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
         model_dir=prepared.dir,
         weights=loaded.weights,
         storage=prepared.storage,
-        kv_dtype=loaded.kv_dtype,
+        kv_dtype=sizes.kv_dtype,
         weight_bytes=network.weight_bytes,
         kv_bytes=network.kv_bytes,
         block_size=network.block_size,
-        num_blocks=loaded.num_blocks,
-        max_model_len=loaded.max_model_len,
+        num_blocks=sizes.num_blocks,
+        max_model_len=sizes.max_model_len,
         max_step_tokens=step_tokens,
         threads=threads,
         peaks=peaks,

@@ -5,6 +5,7 @@ It knows no sockets and no tensors: messages come from an inbox and go to `publi
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -35,6 +36,8 @@ from engine.grammar_queue import Compile, Compiled, GrammarQueue, no_grammars
 from engine.runner import Runner
 from scheduler.record import distinct_token_ids, slice_records
 from scheduler.scheduler import Scheduler
+
+log = logging.getLogger("floorline.engine")
 
 CLOSED: Final = None  # in the inbox: the server is gone
 
@@ -165,6 +168,7 @@ class EngineLoop:
         try:
             return self._runner.execute(plan)
         except Exception as error:
+            log.exception("step %d failed", self._steps + 1)
             message = f"{type(error).__name__}: {error}"
             self._ended += self._scheduler.fail(plan, message)
             start_ns, self._mark_ns = self._mark_ns, self._now_ns()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import threading
 import time
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import Final
 
 from core.errors import ModelError, SettingsError
 from core.settings import EngineSettings, Switch
@@ -29,12 +28,13 @@ from engine.build import Engine, load_engine
 from engine.grammar_queue import Compiled
 from engine.loop import CLOSED, EngineLoop
 from kvcache.pool import BlockPool
-from scheduler.pace import pace_for, step_limit
+from scheduler.pace import pace_for
 from scheduler.scheduler import Scheduler
 
 log = logging.getLogger("floorline.engine")
 
 UNUSABLE: Final = 2  # exit status: the settings or the model cannot be used
+_EMPTY_POOL: Final = PoolState(0, 0, 0, 0, 0, 0, 0)
 
 
 def serve(sock: socket.socket) -> int:
@@ -89,7 +89,6 @@ def _run(sock: socket.socket, engine: Engine, settings: EngineSettings) -> None:
 def _ready(engine: Engine, settings: EngineSettings) -> Ready:
     return Ready(
         ready_ns=time.monotonic_ns(),
-        pid=os.getpid(),
         model=engine.config,
         model_dir=str(engine.model_dir),
         weights=engine.weights,
@@ -100,8 +99,6 @@ def _ready(engine: Engine, settings: EngineSettings) -> Ready:
         block_size=settings.kv.block_size,
         num_blocks=engine.num_blocks,
         max_model_len=engine.max_model_len,
-        max_num_seqs=settings.scheduler.max_num_seqs,
-        max_num_batched_tokens=step_limit(settings.scheduler),
         threads=engine.threads,
         peaks=engine.peaks,
         backend=engine.backend,
@@ -131,7 +128,7 @@ def _read(sock: socket.socket) -> ToEngine | None:
     return None if body is None else to_engine.decode(body)
 
 
-def _read_exactly(sock: socket.socket, size: int) -> Any | None:
+def _read_exactly(sock: socket.socket, size: int) -> bytearray | None:
     data = bytearray()
     while len(data) < size:
         try:
@@ -142,6 +139,3 @@ def _read_exactly(sock: socket.socket, size: int) -> Any | None:
             return None
         data += piece
     return data
-
-
-_EMPTY_POOL: Final = PoolState(0, 0, 0, 0, 0, 0, 0)

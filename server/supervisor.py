@@ -182,6 +182,8 @@ class Supervisor:
         try:
             ready = await client.start(self._settings)
         except EngineDead:
+            if not self._was_ready:  # it would die again; its own words are on standard error
+                raise
             return 0.0
         except (ModelError, SettingsError) as error:
             if not self._was_ready:

@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import functools
 import json
-import os
 import socket
 import threading
 import time
@@ -212,7 +211,6 @@ def ready(model_dir: Path) -> Ready:
     per_token = kv_bytes_per_token(MODEL, KVFormat.FP32)
     return Ready(
         ready_ns=time.monotonic_ns(),
-        pid=os.getpid(),
         model=MODEL,
         model_dir=str(model_dir),
         weights=WeightFormat.FP32,
@@ -223,8 +221,6 @@ def ready(model_dir: Path) -> Ready:
         block_size=BLOCK_SIZE,
         num_blocks=NUM_BLOCKS,
         max_model_len=MAX_MODEL_LEN,
-        max_num_seqs=64,
-        max_num_batched_tokens=128,
         threads=1,
         peaks=Peaks(
             dram=Peak(1e14, PeakSource.GIVEN),  # a floor below what the fake takes

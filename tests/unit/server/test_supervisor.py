@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,28 @@ def test_an_engine_that_keeps_dying_is_given_up(
 
     run(test())
     assert "ended unexpectedly" in caplog.text
+
+
+def test_an_engine_that_dies_before_it_was_ever_ready_is_not_tried_again() -> None:
+    class Dead:
+        async def wait(self) -> int:
+            return 1
+
+        def kill(self) -> None: ...
+
+    launches = 0
+
+    async def launch(sock: socket.socket) -> Dead:
+        nonlocal launches
+        launches += 1
+        return Dead()
+
+    async def test() -> None:
+        with pytest.raises(EngineDead, match="before it was ready"):
+            await Supervisor(EngineSettings(), Books().ready, launch).run()
+
+    run(test())
+    assert launches == 1
 
 
 def test_a_model_that_cannot_be_used_ends_the_supervisor(folder: Path) -> None:

@@ -22,7 +22,6 @@ NUM_BLOCKS, BLOCK_SIZE = 64, 16
 def ready(ready_ns: int, **changes: object) -> Ready:
     fields: dict[str, object] = {
         "ready_ns": ready_ns,
-        "pid": 1,
         "model": TINYGPT,
         "model_dir": "",
         "weights": WeightFormat.FP32,
@@ -33,8 +32,6 @@ def ready(ready_ns: int, **changes: object) -> Ready:
         "block_size": BLOCK_SIZE,
         "num_blocks": NUM_BLOCKS,
         "max_model_len": 1024,
-        "max_num_seqs": 64,
-        "max_num_batched_tokens": 128,
         "threads": 2,
         "peaks": peaks(),
         "backend": "torch",
