@@ -90,10 +90,10 @@ def _server(summary: dict[str, Any]) -> list[str]:
 def _tail(summary: dict[str, Any]) -> list[str]:
     client, account = summary["client"], summary["bill"]
     balance = {True: "balances", False: "DOES NOT BALANCE", None: "n/a"}[account["balanced"]]
-    rows = account["tokens"] | ({"nUSD": account["nusd"]} if any(account["nusd"].values()) else {})
-    ways = "  ".join(f"{name} {_ways(ways)}" for name, ways in rows.items())
+    ways = "  ".join(f"{name} {_ways(ways)}" for name, ways in account["tokens"].items())
     lines = [
         f"bill     {balance}: {ways}",
+        f"         nano-USD {_ways(account['nusd'])}",
         f"client   {'valid' if client['valid'] else 'LIMITED'}: loop lag p99"
         f" {client['loop_lag_p99_ms']:.1f} ms, wake lag p99 {client['wake_lag_p99_ms']:.1f} ms,"
         f" CPU {client['cpu_ratio']:.0%}, in flight {client['mean_inflight']:.2f}"
