@@ -83,8 +83,10 @@ class Played:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A share of a plan, and how to send it. `closed` is the concurrency of a closed loop, in which
-    a request is meant to start when a place comes free; None is an open loop.
+    """A share of a plan, and how to send it.
+
+    `closed` is the concurrency of a closed loop, in which a request is meant to start when a place
+    comes free; None is an open loop.
     """
 
     target: Target
