@@ -6,9 +6,12 @@ import os
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.live import end
 
 ROOT = Path(__file__).parents[2]
 CI = (ROOT / ".ci/run").read_text()
@@ -31,24 +34,24 @@ def test_make_targets_in_the_readme_are_served_here_or_run_by_ci() -> None:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve as the README says, on a free port; `make serve` itself, so that its words are true."""
-    errors = (tmp_path_factory.mktemp("readme") / "stderr").open("w+")
-    process = subprocess.Popen(
-        ["make", "--silent", "serve", "PORT=0"],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=errors,
-        text=True,
-    )
+    log = tmp_path_factory.mktemp("readme") / "stderr"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            ["make", "--silent", "serve", "PORT=0"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
     assert process.stdout is not None
     try:
         line = next((line for line in process.stdout if "ready on" in line), "")
-        assert line, Path(errors.name).read_text()
+        assert line, log.read_text()
         yield line.split()[-1]
     finally:
-        process.terminate()
-        process.wait(60)
+        end(process)
 
 
 @pytest.mark.slow
