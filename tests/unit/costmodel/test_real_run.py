@@ -115,3 +115,7 @@ def test_the_run_shows_a_prompt_decode_and_a_shared_prefix() -> None:
 def test_the_page_shows_the_run_as_it_is_computed(table: object) -> None:
     assert callable(table)
     assert table() in (DOCS / "cost-model.md").read_text("utf-8")
+
+
+def test_the_readme_shows_the_same_bill() -> None:
+    assert bill_table() in (DOCS.parent / "README.md").read_text("utf-8")
