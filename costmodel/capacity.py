@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from core.errors import SettingsError
 from core.machine import Peaks
 from core.request import RequestId
 from core.wire import SliceRecord
@@ -38,25 +37,9 @@ def batch_one_ceiling(arithmetic: Arithmetic, peaks: Peaks, context_tokens: int)
     return None if floor is None else Ceiling(floor.s, 1 / floor.s)
 
 
-def decode_ceiling_tokens_per_s(
-    weight_bytes: float, kv_bytes: float, bytes_per_s: float, batch: int = 1
-) -> float:
-    """Bound decode by memory alone: `batch` tokens for one read of the weights and of all KV."""
-    return batch * bytes_per_s / (weight_bytes + kv_bytes)
-
-
-def efficiency_ratio(measured_tokens_per_s: float, ceiling_tokens_per_s: float) -> float:
-    """Hold a measurement against its ceiling.
-
-    Raises:
-        SettingsError: above the ceiling: the number, the model or the peak is wrong.
-    """
-    if measured_tokens_per_s > ceiling_tokens_per_s:
-        raise SettingsError(
-            f"{measured_tokens_per_s:g} tokens/s is impossible: the ceiling is "
-            f"{ceiling_tokens_per_s:.4g} tokens/s"
-        )
-    return measured_tokens_per_s / ceiling_tokens_per_s
+def decode_ceiling_tokens_per_s(weight_bytes: float, kv_bytes: float, bytes_per_s: float) -> float:
+    """Bound one request's decode by memory alone: a token for each read of weights and KV."""
+    return bytes_per_s / (weight_bytes + kv_bytes)
 
 
 def crossover_tokens(weight_bytes: float, kv_bytes_per_token: float) -> int:
@@ -64,17 +47,9 @@ def crossover_tokens(weight_bytes: float, kv_bytes_per_token: float) -> int:
     return round(weight_bytes / kv_bytes_per_token)
 
 
-def fits_in_memory(memory_bytes: float, weight_bytes: float, kv_bytes: float = 0.0) -> bool:
-    return weight_bytes + kv_bytes <= memory_bytes
-
-
 def requests_that_fit(memory_bytes: float, weight_bytes: float, kv_bytes_per_request: float) -> int:
     """Count the requests whose KV fits beside the weights; 0 where the weights alone do not."""
     return max(int((memory_bytes - weight_bytes) // kv_bytes_per_request), 0)
-
-
-def linear_flops(parameters: float, tokens: int) -> float:
-    return 2 * parameters * tokens
 
 
 def speculation_tokens_per_pass(drafts: int, acceptance: float) -> float:
@@ -85,8 +60,3 @@ def speculation_tokens_per_pass(drafts: int, acceptance: float) -> float:
     if acceptance == 1.0:
         return drafts + 1.0
     return float((1 - acceptance ** (drafts + 1)) / (1 - acceptance))
-
-
-def speculation_speedup(tokens_per_pass: float, draft_cost_ratio: float) -> float:
-    """Gain over plain decode, where all drafts of a pass cost `draft_cost_ratio` of the target."""
-    return tokens_per_pass / (1 + draft_cost_ratio)
