@@ -86,7 +86,7 @@ def run_ours(width: WeightFormat, bench: Bench, readings: Readings) -> None:
 
 
 def bars(readings: Readings) -> list[Bar]:
-    """Compare medians over rounds with issue 4's limits."""
+    """Compare medians over rounds with the limits they must keep."""
     median = {name: statistics.median(values) for name, values in readings.items()}
     found = []
 
@@ -98,19 +98,10 @@ def bars(readings: Readings) -> list[Bar]:
     over_floor("fp16 decode 1", 1.15)
     over_floor("int8 decode 1", 1.20)
     over_floor("int4 decode 1", 1.35)
-    for ours, peer, limit in (
-        ("fp16", "F16", 0.8),
-        ("int8", "Q8_0", 0.55),
-        ("native", "Q4_1", 0.5),
-    ):
+    for ours, peer, limit in EQUAL_WIDTHS:
         value = median[f"{ours} decode 1"] / median[f"peer {peer} decode 1"]
         found.append(Bar(f"{ours} decode 1, over llama.cpp {peer}", value, limit, at_most=True))
-    for name, limit in (
-        ("decode 8", 2.8),
-        ("decode 16", 3.0),
-        ("prefill 128", 1.5),
-        ("prefill 512", 1.5),
-    ):
+    for name, limit in SPEEDUPS:
         peer_s = min(median[f"peer {kind} {name}"] for kind in PEERS[:2])
         ours_s, width = min((median[f"{width} {name}"], width) for width in WIDTHS)
         title = f"{name}, tokens/s of {width} over llama.cpp's best"
