@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 LEFT_OUT: Final[Mapping[str, str]] = {
@@ -76,7 +76,7 @@ class Outcome:
     rows: tuple[Row, ...]
     facts: tuple[tuple[str, str, str], ...] = ()
     reading: str = ""
-    log: bool = field(default=False)
+    log: bool = False
 
     @property
     def worst(self) -> Row | None:

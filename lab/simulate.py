@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from core.settings import Batching
 from costmodel.totals import StepTotals
@@ -12,13 +12,13 @@ from lab.subject import Subject
 
 
 @dataclass(slots=True)
-class Job:
+class Simulated:
     """One request. `computed` counts its tokens with KV, `made` those that it has sampled."""
 
     prompt: int
     output: int
-    computed: int = field(default=0)
-    made: int = field(default=0)
+    computed: int = 0
+    made: int = 0
 
     @property
     def pending(self) -> int:
@@ -36,8 +36,8 @@ def makespan_s(
 
     First come, first served; those who run already come before those who join.
     """
-    waiting = deque(Job(*pair) for pair in lengths)
-    running: list[Job] = []
+    waiting = deque(Simulated(*pair) for pair in lengths)
+    running: list[Simulated] = []
     most = 1 if batching is Batching.NONE else batch
     elapsed_s = 0.0
     while waiting or running:
@@ -45,24 +45,24 @@ def makespan_s(
             while waiting and len(running) < most:
                 running.append(waiting.popleft())
         elapsed_s += subject.floor(_step(subject, running, budget)).s
-        running = [job for job in running if job.made < job.output]
+        running = [request for request in running if request.made < request.output]
     return elapsed_s
 
 
-def _step(subject: Subject, running: Sequence[Job], budget: int) -> StepTotals:
+def _step(subject: Subject, running: Sequence[Simulated], budget: int) -> StepTotals:
     """Run one step and give its work.
 
-    Mutates: the jobs that had room in it.
+    Mutates: the requests that had room in it.
     """
     totals = subject.totals
     kv_bytes = flops = 0
-    for job in running:
-        tokens = min(job.pending, budget)
+    for request in running:
+        tokens = min(request.pending, budget)
         if not tokens:
             break
-        samples = tokens == job.pending
-        work = totals.work(1, job.computed, tokens, rows=int(samples))
+        samples = tokens == request.pending
+        work = totals.work(1, request.computed, tokens, rows=int(samples))
         kv_bytes, flops, budget = kv_bytes + work.kv_bytes, flops + work.flops, budget - tokens
-        job.computed += tokens
-        job.made += samples
+        request.computed += tokens
+        request.made += samples
     return StepTotals(weight_bytes=totals.step_weight_bytes, kv_bytes=kv_bytes, flops=flops)

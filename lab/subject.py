@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -40,8 +40,8 @@ class Subject:
     def decode(self, batch: int, context: int) -> Floor:
         return self.floor(self.totals.work(batch, context, 1))
 
-    def prefill(self, tokens: int, requests: int = 1) -> Floor:
-        return self.floor(self.totals.work(requests, 0, tokens))
+    def prefill(self, tokens: int) -> Floor:
+        return self.floor(self.totals.work(1, 0, tokens))
 
     def stored_as(self, width: Width) -> Subject:
         peaks = self.peaks_by_width.get(width.name, self.peaks)
@@ -51,10 +51,8 @@ class Subject:
 def peaks_of(scrape: Scrape, cache_bytes: int) -> Peaks | None:
     """Read the peaks that a server divides by; None where it knows none."""
     source = PeakSource.MEASURED
-    bytes_per_s: Callable[[str], float | None] = lambda level: scrape.total(  # noqa: E731
-        "floorline_peak_bytes_per_second", level=level
-    )
-    dram, cache = bytes_per_s("dram"), bytes_per_s("cache")
+    dram = scrape.total("floorline_peak_bytes_per_second", level="dram")
+    cache = scrape.total("floorline_peak_bytes_per_second", level="cache")
     flops = scrape.total("floorline_peak_flops_per_second")
     if dram is None or flops is None:
         return None

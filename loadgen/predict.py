@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Final
 
 from costmodel.capacity import decode_ceiling_tokens_per_s
 from loadgen.join import Scrape, Window, divide
 from loadgen.measure import answered
 from loadgen.observe import Record
+
+_POINTS: Final = 60  # of the floor curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +84,10 @@ def floor_itl_s(work: Work, rate: float) -> float | None:
     return max(steady_s, alone_s)
 
 
-def curve(work: Work, highest_rate: float, points: int = 60) -> list[dict[str, float]]:
+def curve(work: Work, highest_rate: float) -> list[dict[str, float]]:
     """Sample the floor curve up to `highest_rate` or just below capacity."""
     end = min(highest_rate, 0.99 * capacity_per_s(work))
-    rates = [end * (n + 1) / points for n in range(points)]
+    rates = [end * (n + 1) / _POINTS for n in range(_POINTS)]
     return [
         {"rate": rate, "itl_ms": itl_s * 1e3, "output_tokens_per_s": rate * work.output_tokens}
         for rate in rates

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from core.machine import Peaks
 from core.request import FinishReason, RequestId
@@ -79,18 +79,15 @@ class Telemetry:
         SettingsError: a price, objective or alias that cannot be used; names its flag.
     """
 
-    content_type: Final = CONTENT_TYPE_LATEST
-
     def __init__(
         self,
         model_name: str,
         settings: TelemetrySettings,
         clock: Callable[[], int] = time.monotonic_ns,
-        registry: CollectorRegistry | None = None,
     ) -> None:
         resolved = resolve(settings)
         self._now_ns = clock
-        self._registry = CollectorRegistry() if registry is None else registry
+        self._registry = CollectorRegistry()
         self._make = make = Instruments(
             self._registry, model_name, _have(resolved), resolved.buckets
         )

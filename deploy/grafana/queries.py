@@ -49,9 +49,9 @@ def panels(dashboard: Path) -> list[dict[str, Any]]:
     return list(json.loads(dashboard.read_text())["panels"])
 
 
-def targets(panel: dict[str, Any], window: Window, model: str = ".*") -> list[Target]:
-    """List a panel's queries with `$model` and `$__rate_interval` filled in."""
-    variables = {"$__rate_interval": f"{window.rate_interval_s}s", "$model": model}
+def targets(panel: dict[str, Any], window: Window) -> list[Target]:
+    """List a panel's queries, of all models, with `$__rate_interval` filled in."""
+    variables = {"$__rate_interval": f"{window.rate_interval_s}s", "$model": ".*"}
     found = []
     for target in panel["targets"]:
         promql = target["expr"]
