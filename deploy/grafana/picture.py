@@ -20,15 +20,9 @@ from plotly.offline import get_plotlyjs
 from deploy.grafana.draw import Series, draw, name_of
 from deploy.grafana.queries import Prometheus, Window, panels, targets
 
-WIDTH, COLUMNS, CELL, GAP, HEAD, FOOT, TITLE = (
-    1600,
-    24,
-    30,
-    8,
-    56,
-    34,
-    34,
-)  # pixels, but for COLUMNS
+COLUMNS = 24
+WIDTH, CELL, GAP = 1600, 30, 8  # pixels
+HEAD, FOOT, TITLE = 56, 34, 34
 STYLE = """
 body { margin: 0; background: #111217; color: #CCCCDC; font: 14px Inter, "DejaVu Sans", sans-serif }
 header { position: absolute; left: 16px; right: 16px; top: 0; line-height: 56px; font-size: 18px }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from costmodel.capacity import crossover_tokens
 from lab.experiments.base import Bench, Experiment, decode_steps, together, with_median
 from lab.outcome import Row, merged
 
@@ -80,4 +81,4 @@ class Context(Experiment):
 
     def crossover(self) -> int:
         totals = self.subject.totals
-        return round(totals.weight_bytes / totals.kv_token_bytes)
+        return crossover_tokens(totals.weight_bytes, totals.kv_token_bytes)

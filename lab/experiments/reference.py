@@ -8,8 +8,8 @@ from typing import Any
 
 from costmodel.floor import memory_peak
 from lab.experiments.base import Bench, Experiment
-from lab.outcome import Account, Row
-from lab.server import Load
+from lab.outcome import Account, Row, merged
+from lab.server import Load, account_of
 from lab.units import scaled
 from loadgen.join import divide
 from loadgen.spec import PlanSpec
@@ -114,14 +114,9 @@ def per_step(load: Load) -> Account:
 
 def per_request(load: Load) -> Account:
     """Split the mean prefilling step; the rest of a TTFT is waiting, HTTP and the client."""
-    steps = [step for step in load.steps if step["kind"] != "decode"]
-    lost: dict[str, float] = {}
-    for step in steps:
-        for cause, ms in step["lost_ms"].items():
-            lost[cause] = lost.get(cause, 0.0) + ms / 1e3
-    floor_s = sum(step["useful_floor_ms"] for step in steps) / 1e3
+    accounts = [account_of(step) for step in load.steps if step["kind"] != "decode"]
     ttft_s = load.summary["metrics"]["ttft"]["mean"] / 1e3
-    return over(Account(floor_s, lost), len(steps) or 1, ttft_s)
+    return over(merged(accounts), len(accounts) or 1, ttft_s)
 
 
 def over(account: Account, count: float, latency_s: float) -> Account:
