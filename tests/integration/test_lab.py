@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,36 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import legends, opened
 from tests.live import BIN, end, wait_until
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-LOADS_ELSEWHERE = re.compile(
-    r"""<(?:script|link|img|iframe)\b[^>]*(?:src|href)=["'](?:https?:)?//"""
-)
 LAB = [str(BIN / "floorline"), "lab", "--threads", "1", "--short"]
 
 
 def plan(*words: str) -> subprocess.CompletedProcess[str]:
     command = [str(BIN / "floorline"), "plan", *words]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
-
-
-def opened(page: Path, profile: Path) -> str:
-    """Give the page's elements after its scripts ran, in a browser without a network."""
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine")
-    command = [
-        CHROMIUM,
-        *("--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"),
-        *("--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=8000"),
-        f"--user-data-dir={profile}",
-        page.as_uri(),
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def legends(dom: str) -> set[str]:
-    return set(re.findall(r'class="legendtext"[^>]*data-unformatted="([^"]*)"', dom))
 
 
 def test_a_plan_of_a_preset_asks_the_engine_what_it_is() -> None:
@@ -100,8 +77,7 @@ def test_a_plan_s_page_draws_curve_bytes_and_levers(tmp_path: Path) -> None:
     size = ("--params", "7e9", "--layers", "32", "--kv-heads", "8", "--head-dim", "128")
     assert plan(*size, "--compare", "l4,h100", "--html", str(page)).returncode == 0
     dom = opened(page, tmp_path / "profile")
-    assert not LOADS_ELSEWHERE.search(dom)
-    assert {"l4", "h100", "weights", "KV", "tokens/s"} <= legends(dom)
+    assert {"l4", "h100", "weights", "KV", "tokens/s"} <= set(legends(dom))
     assert dom.count('class="main-svg"') >= 4
 
 
@@ -124,8 +100,8 @@ def test_every_experiment_runs_in_its_short_form(tmp_path: Path) -> None:
         assert any(row["account"] for row in outcome["rows"]), outcome["title"]
         assert outcome["title"] in done.stdout
     dom = opened(out / "report.html", tmp_path / "profile")
-    assert not LOADS_ELSEWHERE.search(dom)
-    assert {"ITL, predicted", "ITL, measured", "floor", "host", "decode, measured"} <= legends(dom)
+    drawn = set(legends(dom))
+    assert {"ITL, predicted", "ITL, measured", "floor", "host", "decode, measured"} <= drawn
     assert dom.count("<table>") >= 8
 
 

@@ -4,36 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
-import pytest
-
 from loadgen.cli import main
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-LOADS_ELSEWHERE = re.compile(
-    r"""<(?:script|link|img|iframe)\b[^>]*(?:src|href)=["'](?:https?:)?//"""
-)
-
-
-def opened(page: Path, profile: Path) -> str:
-    """Give the page's elements after its scripts ran."""
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine")
-    command = [
-        CHROMIUM,
-        *("--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"),
-        *("--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=8000"),
-        f"--user-data-dir={profile}",
-        page.as_uri(),
-    ]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-def drawn_names(dom: str) -> list[str]:
-    return re.findall(r'class="legendtext"[^>]*data-unformatted="([^"]*)"', dom)
+from tests.browser import legends, opened
 
 
 def test_a_run_s_page_draws_every_plot_without_a_network(serve, tmp_path: Path) -> None:
@@ -44,8 +18,7 @@ def test_a_run_s_page_draws_every_plot_without_a_network(serve, tmp_path: Path) 
         "report.html", "requests.jsonl", "run.csv", "run.json",
     }  # fmt: skip
     dom = opened(out / "report.html", tmp_path / "profile")
-    assert not LOADS_ELSEWHERE.search(dom)
-    names = drawn_names(dom)
+    names = legends(dom)
     for series in ("offered", "sent", "completed", "ttft_send", "e2e", "usage", "metrics"):
         assert series in names, series
     assert dom.count('class="main-svg"') >= 4
@@ -60,7 +33,7 @@ def test_a_sweep_s_page_draws_measured_and_predicted_curves(serve, tmp_path: Pat
     assert [point["rate"] for point in shown["points"]] == [20.0, 40.0]
     assert {point["plan"]["spec"]["rate"] for point in shown["points"]} == {20.0, 40.0}
     assert shown["predicted"], "the mock's counters give a floor curve"
-    names = drawn_names(opened(out / "report.html", tmp_path / "profile"))
+    names = legends(opened(out / "report.html", tmp_path / "profile"))
     assert names == ["ITL p50", "ITL p90", "predicted floor"]
 
 

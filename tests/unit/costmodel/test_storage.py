@@ -5,29 +5,14 @@ from __future__ import annotations
 import pytest
 
 from core.formats import KVFormat, MatrixFormat, Storage
-from core.model import ModelConfig, RopeConfig, TensorRole
+from core.model import TensorRole
 from costmodel.storage import (
     kv_bytes_per_token,
     kv_bytes_per_token_and_layer,
     stored_bytes,
     weight_bytes,
 )
-
-TINYGPT = ModelConfig(
-    name="tinygpt",
-    vocab_size=260,
-    hidden_size=256,
-    intermediate_size=1024,
-    num_layers=6,
-    num_heads=4,
-    num_kv_heads=1,
-    head_dim=64,
-    max_position_tokens=8192,
-    norm_eps=1e-5,
-    rope=RopeConfig(theta=10_000.0),
-    tied_embeddings=False,
-    sliding_window=(None,) * 6,
-)
+from tests.unit.costmodel.models import TINYGPT
 
 
 def test_tinygpt_has_its_parameters_to_the_unit() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from core.errors import SettingsError
 from core.formats import KVFormat, MatrixFormat, Storage
-from core.model import ModelConfig, RopeConfig
 from core.settings import KVSettings, SchedulerSettings
 from engine.limits import (
     resolve_kv_dtype,
@@ -14,22 +13,9 @@ from engine.limits import (
     resolve_num_blocks,
     resolve_step_tokens,
 )
+from tests.unit.costmodel.models import model
 
-CONFIG = ModelConfig(
-    name="a-model",
-    vocab_size=260,
-    hidden_size=256,
-    intermediate_size=1024,
-    num_layers=6,
-    num_heads=4,
-    num_kv_heads=1,
-    head_dim=64,
-    max_position_tokens=8192,
-    norm_eps=1e-5,
-    rope=RopeConfig(theta=10_000.0),
-    tied_embeddings=False,
-    sliding_window=(None,) * 6,
-)  # 3,072 KV bytes per token in fp32
+CONFIG = model(name="a-model")  # 3,072 KV bytes per token in fp32
 
 
 @pytest.mark.parametrize(
