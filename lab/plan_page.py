@@ -6,8 +6,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from lab.page import COLOURS, Page, bars, figure, line
 from lab.plan_text import render
+from loadgen.page import COLOURS, Page, bars, figure, line
 
 
 def plan_page(plan: dict[str, Any]) -> Page:

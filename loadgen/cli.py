@@ -49,7 +49,7 @@ class Asked:
             from loadgen.html import run_page  # plotly takes a second to import
 
             write_run(folder, summary, run.records)
-            write_file(folder / "report.html", run_page(summary, run.records))
+            run_page(summary, run.records).write(folder / "report.html")
         return summary
 
     def measure(self, rate: float) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Asked:
             from loadgen.html import sweep_page  # plotly takes a second to import
 
             write_file(self.folder / "sweep.json", json.dumps(summary, indent=1) + "\n")
-            write_file(self.folder / "report.html", sweep_page(text, points, predicted))
+            sweep_page(text, points, predicted).write(self.folder / "report.html")
         self.show(summary, text)
 
 
@@ -139,7 +139,7 @@ def report_command(given: Namespace) -> int:
     from loadgen.html import run_page  # plotly takes a second to import
 
     summary, records = read_run(given.folder)
-    write_file(prepare_folder(given.folder) / "report.html", run_page(summary, records))
+    run_page(summary, records).write(prepare_folder(given.folder) / "report.html")
     print(render(summary))
     return int(summary["exit_code"])
 

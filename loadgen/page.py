@@ -84,6 +84,7 @@ def figure(title: str, x: str, y: str, log: bool = False) -> go.Figure:
         xaxis={"title": x, "type": kind},
         yaxis={"title": y, "type": kind},
         template="plotly_white",
+        colorway=COLOURS,
         height=420,
         showlegend=True,
     )
