@@ -13,6 +13,7 @@ from core.machine import MemoryLevel, PeakSource
 from core.request import FinishReason
 from costmodel.account import LostCause
 from costmodel.floor import Regime
+from telemetry.entry import Stage
 
 SHARED_TENANT: Final = "_shared"  # pays idle and waste
 OTHER: Final = "other"
@@ -41,7 +42,6 @@ DECODE: Final = "decode"
 MIXED: Final = "mixed"
 KINDS: Final = (PREFILL, DECODE, MIXED)
 SEGMENTS: Final = ("publish", "receive", "plan", "prepare", "forward", "sample", "commit")
-PHASES: Final = ("queue", "prefill", "decode", "stalled")
 CONTEXTS: Final = ("decode_only", "mixed", "resumed")
 WAIT_REASONS: Final = ("kv", "slots", "budget", "grammar")
 OUTCOMES: Final = (*(str(reason) for reason in FinishReason), "refused")
@@ -93,7 +93,7 @@ ARITHMETIC: Final = _label("arithmetic", ("fp32", "int8", "int4"))
 COVERED: Final = _label("of", ("weights", "kv"))
 CONTEXT: Final = _label("context", CONTEXTS)
 FINISH_REASON: Final = _label("finish_reason", tuple(FinishReason))
-PHASE: Final = _label("phase", PHASES)
+PHASE: Final = _label("phase", tuple(Stage))
 WAIT_REASON: Final = _label("reason", WAIT_REASONS)
 OUTCOME: Final = _label("outcome", OUTCOMES)
 TOKEN_KIND: Final = _label("kind", TOKEN_KINDS)
