@@ -7,7 +7,7 @@ from collections import deque
 from typing import Final
 
 from core.wire import PoolState, Ready
-from telemetry.registry import Instruments, Tally
+from telemetry.registry import NS, Instruments, Tally
 
 _RECENT_REQUESTS: Final = 256
 _PERCENTILES: Final = {"p50": 0.50, "p95": 0.95}
@@ -41,7 +41,7 @@ class MemoryMeters:
 
     def rent(self, tenant: str, block_ns: int) -> None:
         if tenant not in self._rents:
-            self._rents[tenant] = self._make.tally("kv_block_seconds_total", 1e-9, tenant=tenant)
+            self._rents[tenant] = self._make.tally("kv_block_seconds_total", NS, tenant=tenant)
         self._rents[tenant].add(block_ns)
 
     def ended(self, tokens: int) -> None:

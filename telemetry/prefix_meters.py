@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from core.wire import StepReport
 from costmodel.saving import Saving
 from telemetry.entry import Entry, Stage
-from telemetry.registry import Instruments
-
-NS: Final = 1e-9
+from telemetry.registry import NS, Instruments
 
 
 class PrefixMeters:

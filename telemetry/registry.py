@@ -26,6 +26,8 @@ from prometheus_client.utils import floatToGoString
 
 from telemetry.catalog import METRICS, MODEL, PREFIX, Kind, Metric, Needs
 
+NS: Final = 1e-9  # the scale of a tally that counts nanoseconds
+
 
 class Tally:
     """A counter's exact whole number; `scale` turns it into base units at a scrape."""

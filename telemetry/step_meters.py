@@ -11,10 +11,8 @@ from costmodel.floor import Regime
 from costmodel.work import Work
 from telemetry.engine_clock import Spans
 from telemetry.labels import KINDS
-from telemetry.registry import Instruments, Tally
+from telemetry.registry import NS, Instruments, Tally
 from telemetry.window import Window
-
-NS: Final = 1e-9
 
 _BUSY_WINDOW_S: Final = 10
 

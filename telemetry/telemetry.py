@@ -34,7 +34,7 @@ from telemetry.money import Meter
 from telemetry.money_meters import MoneyMeters
 from telemetry.objectives import Resolved, resolve
 from telemetry.prefix_meters import PrefixMeters
-from telemetry.registry import Instruments
+from telemetry.registry import NS, Instruments
 from telemetry.request_meters import RequestMeters
 from telemetry.service_meters import ServiceMeters
 from telemetry.step_meters import StepMeters
@@ -91,7 +91,7 @@ class Telemetry:
         self._make = make = Instruments(
             self._registry, model_name, _have(resolved), resolved.buckets
         )
-        self._own = make.tally("telemetry_seconds_total", 1e-9)
+        self._own = make.tally("telemetry_seconds_total", NS)
         self._steps = StepMeters(make)
         self._requests = RequestMeters(make, resolved.objectives_ns)
         self._memory, self._prefix = MemoryMeters(make), PrefixMeters(make)
