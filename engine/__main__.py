@@ -49,8 +49,7 @@ def _calibrate(asked: int | None) -> int:
     except SettingsError as error:
         print(f"floorline: error: {error}", file=sys.stderr)
         return 2
-    for arithmetic in arithmetics():
-        print(describe(measure(threads, arithmetic), threads, arithmetic))
+    print(describe({kind: measure(threads, kind) for kind in arithmetics()}, threads))
     return 0
 
 

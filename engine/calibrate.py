@@ -128,15 +128,18 @@ def _rates(entry: Any) -> Rates | None:
         return None
 
 
-def describe(rates: Rates, threads: int, arithmetic: str) -> str:
-    """Say what was measured, in lines for a screen."""
+def describe(rates: dict[str, Rates], threads: int) -> str:
+    """Say what was measured, by arithmetic, in lines for a screen."""
     megabytes = last_level_cache_bytes() / 2**20
-    return (
-        f"machine       {_machine()}, {threads} threads\n"
-        f"memory        {rates.dram / 1e9:.1f} GB/s\n"
-        f"cache         {rates.cache / 1e9:.1f} GB/s (last level, {megabytes:.0f} MiB)\n"
-        f"arithmetic    {rates.flops / 1e9:.1f} GFLOP/s ({arithmetic})\n"
-        f"kept in       {_file()}"
+    dram, cache = (max(getattr(one, of) for one in rates.values()) for of in ("dram", "cache"))
+    return "\n".join(
+        (
+            f"machine       {_machine()}, {threads} threads",
+            f"memory        {dram / 1e9:.1f} GB/s",
+            f"cache         {cache / 1e9:.1f} GB/s (last level, {megabytes:.0f} MiB)",
+            *(f"{kind:<13} {one.flops / 1e9:.1f} GFLOP/s" for kind, one in rates.items()),
+            f"kept in       {_file()}",
+        )
     )
 
 

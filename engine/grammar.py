@@ -71,6 +71,16 @@ def validate(grammar: Grammar) -> None:
     failed, messages = LLMatcher.validate_grammar_with_warnings(text, limits=_LIMITS)
     if failed or (messages and grammar.kind is GrammarKind.JSON_SCHEMA):
         raise _fault(grammar, messages[0])
+    matcher = LLMatcher(_bytes(), text, log_level=0, limits=_LIMITS)
+    matcher.compute_bitmask()  # some that compile have no first token, or too much work in it
+    if matcher.is_error():
+        raise _fault(grammar, f"no output can follow it ({matcher.get_error()})")
+
+
+@functools.cache
+def _bytes() -> LLTokenizer:
+    """The vocabulary of single bytes: what no output of it can begin, none of another's can."""
+    return LLTokenizer("byte")
 
 
 class Matcher:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from core.settings import HttpSettings
-from server.errors import TABLE, encode
+from server.errors import INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TABLE, encode
 from server.fields import Field, Support, Table
 from server.grammars import NOT_WITH_A_GRAMMAR
 from server.kinds import Schema, TokenId
@@ -185,7 +185,8 @@ def _bounds(schema: Schema, suffix: str, unit: str) -> str:
 
 
 def _errors() -> str:
-    rows = {(row.status, row.type, row.code or "") for row in TABLE.values()}
+    every = (*TABLE.values(), INTERNAL, NOT_FOUND, METHOD_NOT_ALLOWED)
+    rows = {(row.status, row.type, row.code or "") for row in every}
     return "".join(f"| {status} | {type} | {code} |\n" for status, type, code in sorted(rows))
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 from core.errors import EngineDead, ModelError, SettingsError
 from core.settings import Settings
 from lab.commands import add_commands
-from server.options import OPTIONS, Option, resolve
+from server.options import ENV_PREFIX, OPTIONS, Option, resolve
 
 USAGE_ERROR: Final = 2
 
@@ -115,9 +115,18 @@ def read_settings(
     Raises:
         SettingsError: names what cannot be used.
     """
+    _warn_of_unknown(environment)
     given = {option.name: getattr(parsed, option.name) for option in OPTIONS}
     flags = {name: str(value) for name, value in given.items() if value is not None}
     return resolve(flags, environment, _read_file(parsed.config))
+
+
+def _warn_of_unknown(environment: Mapping[str, str]) -> None:
+    """Tell of variables that no option reads: a slip, or a cluster's own names for our service."""
+    known = {option.variable for option in OPTIONS} | {"FLOORLINE_CACHE"}
+    for name in environment:
+        if name.startswith(ENV_PREFIX) and name not in known:
+            print(f"floorline: {name} is no setting and is not read", file=sys.stderr)
 
 
 def _read_file(path: str | None) -> dict[str, Any]:

@@ -90,8 +90,15 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
     service = Service(settings, on_ready=on_ready)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        """Drain; the second time, do not wait for those who are live."""
+        if stop.is_set():
+            service.supervisor.cut_short()
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, on_signal)
     await serve_until(service, listener, stop)
 
 
@@ -118,8 +125,9 @@ async def serve_until(service: Service, listener: socket.socket, stop: asyncio.E
     await asyncio.wait((engine, web, stopped), return_when=asyncio.FIRST_COMPLETED)
     drained = False
     if stopped.done():
-        log.info("draining: %d requests are live", service.supervisor.live)
-        drained = await service.supervisor.drain(service.settings.http.drain_timeout)
+        live, timeout_s = service.supervisor.live, service.settings.http.drain_timeout
+        log.info("draining: %d requests are live, %g s at most; again to end now", live, timeout_s)
+        drained = await service.supervisor.drain(timeout_s)
     http.should_exit = True
     await web
     stopped.cancel()

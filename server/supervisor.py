@@ -111,7 +111,7 @@ class Supervisor:
         """
         if self.draining:
             raise ShuttingDown("the server is shutting down", RETRY_AFTER_S)
-        if self._client is None or self._client.closed.is_set():
+        if self._client is None or not self.healthy:
             words = "down and being started again" if self._was_ready else "starting"
             raise EngineDead(f"the engine is {words}", RETRY_AFTER_S)
         return self._client
@@ -152,8 +152,13 @@ class Supervisor:
             await asyncio.wait_for(client.closed.wait(), timeout_s)
         except TimeoutError:
             log.warning("%d requests did not finish within %g s", client.live, timeout_s)
-            client.close(ShuttingDown("the server is shutting down"))
+            self.cut_short()
         return True
+
+    def cut_short(self) -> None:
+        """End a drain now: what is still live ends with `ShuttingDown`."""
+        if self._client is not None:
+            self._client.close(ShuttingDown("the server is shutting down"))
 
     async def _run_one(self) -> float:
         """Run one engine from start to end; return the seconds that it was ready."""
@@ -166,9 +171,11 @@ class Supervisor:
         finally:
             theirs.close()
         client = await EngineClient.connect(ours, self._queue_timeout_s)
+        watch = asyncio.create_task(_end_when_silent(client, process))
         try:
             lived_s = await self._serve(client)
         finally:
+            watch.cancel()
             grace_s = EXIT_GRACE_S if self._client is client else 0.0
             self._client = None
             client.close()
@@ -197,6 +204,14 @@ class Supervisor:
         if not self.draining:
             books.on_engine_down()
         return now_s() - since_s
+
+
+async def _end_when_silent(client: EngineClient, process: EngineProcess) -> None:
+    """Kill an engine that has work and says nothing: its streams get an error, and a fresh one."""
+    while client.silent_s < STALL_S:  # noqa: ASYNC110, silence is no event
+        await asyncio.sleep(STALL_S / 10)
+    log.error("the engine has said nothing for %.0f s: ending it", client.silent_s)
+    process.kill()
 
 
 async def _reap(process: EngineProcess, grace_s: float) -> int:

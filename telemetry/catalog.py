@@ -138,9 +138,9 @@ METRICS: Final = (
         on.WAIT_REASON),
     _counter("requests_total", "Ended generations; stop: those that call tools too.", on.OUTCOME),
     _counter("tokens_total",
-        "prompt and generated: as usage counts them, a prompt once for each generation; cached: of "
-        "the prompt, found in the prefix index; recomputed: run again after a preemption; "
-        "overrun: sampled after a stop was found.", on.TOKEN_KIND),
+        "prompt, cached and generated: as usage counts them, a prompt once for all its choices; "
+        "cached: of the prompt, found in the prefix index; recomputed: run again after a "
+        "preemption; overrun: sampled after a stop was found.", on.TOKEN_KIND),
     _counter("preemptions_total", "Requests that lost their blocks to others."),
     _counter("slo_requests_total",
         "Ended requests that met or missed an objective; itl: mean of the request.",

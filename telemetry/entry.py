@@ -132,10 +132,11 @@ class Entry:
         self, piece: SliceRecord, batch: int, wall_ns: int, regime: Regime | None
     ) -> None:
         """Count a step that served it."""
+        if not (self.steps or self.shares_prompt):  # as usage counts it: at its first admission
+            self.cached_tokens = piece.cached
         self.steps += 1
         self.steps_ns += wall_ns
         self.batch_sum += batch
-        self.cached_tokens += piece.cached
         self.recomputed_tokens += piece.recomputed
         if regime is None:
             self.steps_without_floor += 1

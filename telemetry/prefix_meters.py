@@ -28,7 +28,8 @@ class PrefixMeters:
             if piece.id in fresh:
                 self._results["hit"].add(piece.cached)
                 self._results["miss"].add(entry.prompt_tokens + entry.tokens - piece.cached)
-                if entry.stage is Stage.QUEUE:  # as usage counts it: at the first admission
+                first = entry.stage is Stage.QUEUE  # admission, as usage counts it
+                if first and not entry.shares_prompt:
                     self._cached.add(piece.cached)
 
     def saved(self, saving: Saving) -> None:

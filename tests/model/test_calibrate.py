@@ -123,6 +123,6 @@ def test_an_impossible_peak_is_refused_by_the_name_of_its_flag(flag: str, value:
 
 
 def test_the_description_names_each_rate() -> None:
-    text = calibrate.describe(Rates(80e9, 170e9, 210e9), 2, "fp32")
+    text = calibrate.describe({"fp32": Rates(80e9, 170e9, 210e9)}, 2)
     assert "80.0 GB/s" in text
     assert "210.0 GFLOP/s" in text

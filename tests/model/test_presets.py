@@ -164,3 +164,9 @@ def test_fp16_weights_give_nearly_the_logits_of_fp32(tinygpt: Oracle) -> None:
     reference = Model.of(half.config, upcast).logits(plan, ours.kv(8))
     assert torch.allclose(rounded, reference, atol=1e-5 * reference.abs().max().item())
     assert (rounded - exact).abs().max() < 2e-3 * exact.abs().max()
+
+
+@pytest.mark.parametrize("path", ["./nope", "../nope", "nope/", "a/b/c", "/tmp/none.gguf"])
+def test_a_path_to_nothing_is_no_hub_id(path: str) -> None:
+    with pytest.raises(ModelError, match="no preset"):
+        locate.locate(path, 0)

@@ -210,3 +210,21 @@ def test_checking_a_grammar_imports_no_torch() -> None:
     code = "import engine.grammar, sys; print({'torch', 'transformers'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        Grammar(GrammarKind.JSON_SCHEMA, '{"$ref": "#"}'),
+        Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer", "multipleOf": 1000000007}'),
+        Grammar(GrammarKind.REGEX, r"[^\s\S]"),
+        Grammar(GrammarKind.LARK, "start: start"),
+        Grammar(GrammarKind.LARK, "start: A\nA: /a+/ & /b+/"),
+    ],
+    ids=lambda grammar: grammar.text[:20],
+)
+def test_a_grammar_that_no_output_can_follow_is_refused_before_it_is_queued(
+    grammar: Grammar,
+) -> None:
+    with pytest.raises(InvalidValue, match="no output can follow it"):
+        check_grammar(grammar)

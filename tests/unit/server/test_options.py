@@ -155,3 +155,12 @@ def test_the_version_is_printed() -> None:
         [sys.executable, "-m", "server.cli", "--version"], capture_output=True, check=True
     )
     assert re.fullmatch(rb"floorline \d+\.\d+\.\d+\n", result.stdout)
+
+
+def test_a_variable_that_no_option_reads_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    parsed = build_parser().parse_args(["serve"])
+    read_settings(parsed, {"FLOORLINE_MAX_NUM_SEQ": "3", "FLOORLINE_CACHE": "/x", "OTHER": "1"})
+    assert (
+        capsys.readouterr().err
+        == "floorline: FLOORLINE_MAX_NUM_SEQ is no setting and is not read\n"
+    )

@@ -201,17 +201,39 @@ def test_a_drain_before_the_engine_is_up_is_done_at_once(folder: Path) -> None:
     run(test())
 
 
-def test_an_engine_that_stands_still_is_not_healthy(
+def test_an_engine_that_stands_still_is_refused_work_ended_and_replaced(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test() -> None:
         gated = GatedRunner()
+        monkeypatch.setattr(module, "STALL_S", 0.2)
         async with Stage(folder, gated) as stage:
             await stage.until(lambda: stage.supervisor.ready)
-            monkeypatch.setattr(module, "STALL_S", 0.005)
-            stage.submit("a", 1)
+            stream, wake = stage.submit("a", 1)
             await stage.until(lambda: not stage.supervisor.healthy)
+            with pytest.raises(EngineDead):
+                stage.supervisor.client()
+            await wake.wait()
+            assert isinstance(stream.error, EngineDead)
             gated.open()
-            await stage.until(lambda: stage.supervisor.healthy)
+            await stage.until(lambda: stage.supervisor.ready)
+            assert stage.books.starts == 2
+
+    run(test())
+
+
+def test_a_drain_that_is_cut_short_ends_what_is_live(folder: Path) -> None:
+    async def test() -> None:
+        gated = GatedRunner()
+        async with Stage(folder, gated) as stage:
+            await stage.until(lambda: stage.supervisor.ready)
+            stream, _ = stage.submit("a", 100)
+            draining = asyncio.create_task(stage.supervisor.drain(60))
+            await stage.until(lambda: stage.supervisor.draining)
+            stage.supervisor.cut_short()
+            await draining
+            assert isinstance(stream.error, ShuttingDown)
+            gated.open()
+            await stage.running
 
     run(test())

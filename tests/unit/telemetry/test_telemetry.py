@@ -521,3 +521,24 @@ def test_a_prompt_that_is_only_scored_is_counted_at_its_end() -> None:
     scrape = script.scrape()
     assert scrape("floorline_tokens_total", kind="prompt") == 32
     assert scrape("floorline_tokens_total", kind="generated") == 0
+
+
+def test_cached_tokens_are_those_of_the_first_choice_at_its_first_admission() -> None:
+    script = Scripted()
+    for id, shares in (("a", False), ("b", True)):
+        script.telemetry.on_received(RequestId(id), 48, shares_prompt=shares)
+    both = RequestId("a"), RequestId("b")
+    script.step(
+        piece("a", start=32, length=16, blocks=3, cached=32),
+        piece("b", start=32, length=16, blocks=3, cached=32),
+        admitted=both,
+    )
+    script.step(piece("a", start=48, blocks=4), preempted=(RequestId("b"),))
+    script.step(
+        piece("a", start=49, blocks=4),
+        piece("b", start=48, length=1, blocks=4, cached=48),
+        admitted=(RequestId("b"),),
+        ended={"a": LENGTH, "b": LENGTH},
+    )
+    assert script.telemetry.cost(both).cached_tokens == 32
+    assert script.scrape()("floorline_tokens_total", kind="cached") == 32
