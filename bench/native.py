@@ -15,7 +15,7 @@ from core.model import ModelConfig, TensorRole
 from engine.checkpoint.locate import locate
 from engine.packing import PanelPacker
 from engine.rotary import inverse_frequencies
-from kernels import NativeModel, NativeOptions, PackedMatrix, PanelFormat, build_model
+from kernels import NativeModel, NativeOptions, PackedMatrix, build_model
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 16 * 80  # sixteen requests of 1,280 tokens
@@ -44,9 +44,7 @@ def load(weights: WeightFormat, threads: int, clock: str = "wall", **options: An
     packed = {
         spec.name: stored[spec.name]
         if spec.role is TensorRole.VECTOR
-        else PackedMatrix(
-            stored[spec.name], spec.rows, spec.columns, PanelFormat(storage.format_of(spec.name))
-        )
+        else PackedMatrix(stored[spec.name], spec.rows, spec.columns, storage.format_of(spec.name))
         for spec in config.tensors()
     }
     frequencies = inverse_frequencies(config.rope, config.head_dim).numpy()

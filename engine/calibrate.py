@@ -20,12 +20,17 @@ from typing import Any, Final
 import torch
 
 from core.errors import SettingsError
+from core.formats import MatrixFormat
 from core.machine import Peak, Peaks, PeakSource
 from core.settings import EngineSettings
 from engine.compiled import NATIVE_COMPILED
 from engine.prepare import cache_dir
 
-_PANELS: Final = {"fp32": "fp32", "int8": "int8", "int4": "int4_g32"}  # a format that uses each
+_PANELS: Final = {  # a format that uses each arithmetic
+    "fp32": MatrixFormat.FP32,
+    "int8": MatrixFormat.INT8,
+    "int4": MatrixFormat.INT4_G32,
+}
 _MIN_PASSES: Final = 5
 _MEASUREMENTS: Final = 3  # so many first starts measure: one busy moment must not set the peak
 _PASSES_S: Final = 0.3  # a busy machine needs luck; the whole stays under 2 s
@@ -178,9 +183,9 @@ def _product_flops_per_s(threads: int, arithmetic: str) -> float:
     if arithmetic == "fp32":
         best_s = _best_s(lambda: torch.mm(left, right, out=out))
     if NATIVE_COMPILED:
-        from kernels import PanelFormat, pack, product
+        from kernels import pack, product
 
-        packed = pack(right.numpy(), PanelFormat(_PANELS[arithmetic]))
+        packed = pack(right.numpy(), _PANELS[arithmetic])
         x, y = left.numpy(), out.numpy()
         best_s = min(best_s, _best_s(lambda: product(x, packed, y, threads=threads)))
     return 2 * _PRODUCT_SIZE**3 / best_s

@@ -12,7 +12,7 @@ from core.model import ModelConfig, TensorRole
 from engine.batch import StepBatch
 from engine.rotary import inverse_frequencies
 from engine.weights import Weights, allocated_bytes
-from kernels import NativeOptions, PackedMatrix, PanelFormat, build_model
+from kernels import NativeOptions, PackedMatrix, build_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ def _packed(
     for spec in config.tensors():
         data = weights[spec.name].numpy()
         if spec.role is not TensorRole.VECTOR:
-            kind = PanelFormat(storage.format_of(spec.name))
+            kind = storage.format_of(spec.name)
             data = PackedMatrix(data, spec.rows, spec.columns, kind)
         found[spec.name] = data
     return found

@@ -11,14 +11,14 @@ from core.formats import MatrixFormat, Storage, WeightFormat
 from core.model import TensorRole, TensorSpec
 from engine.checkpoint.source import Checkpoint
 from engine.rows import check_fp16, fits_fp16
-from kernels import PackedMatrix, PanelFormat, pack
+from kernels import PackedMatrix, pack
 from kernels.gguf_blocks import repack
 
 _UNIFORM: Final = {
-    WeightFormat.FP32: PanelFormat.FP32,
-    WeightFormat.FP16: PanelFormat.FP16,
-    WeightFormat.INT8: PanelFormat.INT8,
-    WeightFormat.INT4: PanelFormat.INT4_G32,
+    WeightFormat.FP32: MatrixFormat.FP32,
+    WeightFormat.FP16: MatrixFormat.FP16,
+    WeightFormat.INT8: MatrixFormat.INT8,
+    WeightFormat.INT4: MatrixFormat.INT4_G32,
 }
 
 
@@ -34,7 +34,7 @@ class PanelPacker:
         if spec.role is TensorRole.VECTOR:
             return checkpoint.checked(spec).float().contiguous()
         packed = self._pack(spec, checkpoint)
-        self._formats[spec.name] = MatrixFormat(packed.format)
+        self._formats[spec.name] = packed.format
         return torch.from_numpy(packed.data)
 
     @property
@@ -50,12 +50,12 @@ class PanelPacker:
             tensor = checkpoint.checked(spec)
             return pack(tensor.float().numpy(), _own_format(tensor))
         tensor, kind = checkpoint.checked(spec).float(), _UNIFORM[self._weights]
-        if kind is PanelFormat.FP16:
+        if kind is MatrixFormat.FP16:
             check_fp16(spec, tensor)
         return pack(tensor.numpy(), kind)
 
 
-def _own_format(tensor: torch.Tensor) -> PanelFormat:
+def _own_format(tensor: torch.Tensor) -> MatrixFormat:
     """Keep 16 bits where fp16 has the range of what the checkpoint stores in 16."""
     narrow = tensor.dtype in (torch.float16, torch.bfloat16) and fits_fp16(tensor)
-    return PanelFormat.FP16 if narrow else PanelFormat.FP32
+    return MatrixFormat.FP16 if narrow else MatrixFormat.FP32

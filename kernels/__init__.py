@@ -5,17 +5,15 @@ Knows no request, no file and no torch. Importing raises ImportError where nothi
 
 from kernels._native import NativeModel, Unsupported, isas, product
 from kernels.build import NativeOptions, build_model
-from kernels.packing import PackedMatrix, PanelFormat, pack, stored_bytes
+from kernels.packing import PackedMatrix, pack
 
 __all__ = [
     "NativeModel",
     "NativeOptions",
     "PackedMatrix",
-    "PanelFormat",
     "Unsupported",
     "build_model",
     "isas",
     "pack",
     "product",
-    "stored_bytes",
 ]

@@ -5,24 +5,15 @@ No model lives here, and no file format. `src/layout.h` draws the layouts; a pan
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-PANEL: Final = 16  # output features of a panel
-GROUP: Final = 32  # input features that share a scale
+from core.formats import MatrixFormat
+from costmodel.storage import GROUP_COLUMNS, PANEL_ROWS, stored_bytes
 
 Array = npt.NDArray[Any]
-
-
-class PanelFormat(StrEnum):
-    FP32 = "fp32"
-    FP16 = "fp16"
-    INT8 = "int8"  # one fp32 scale an output feature
-    INT8_G32 = "int8_g32"  # GGUF Q8_0: an fp16 scale a group
-    INT4_G32 = "int4_g32"  # GGUF Q4_0 and Q4_1: an fp16 scale and minimum a group
 
 
 class PackedMatrix(NamedTuple):
@@ -31,40 +22,27 @@ class PackedMatrix(NamedTuple):
     data: Array  # uint8 [stored_bytes]
     rows: int
     columns: int
-    format: PanelFormat
+    format: MatrixFormat
 
 
-def stored_bytes(rows: int, columns: int, weights: PanelFormat) -> int:
-    """Size a packed matrix of `rows` × `columns`, scales, minima and padding included."""
-    groups = -(-columns // GROUP)
-    panel = {
-        PanelFormat.FP32: 4 * PANEL * columns,
-        PanelFormat.FP16: 2 * PANEL * columns,
-        PanelFormat.INT8: 4 * PANEL + groups * PANEL * GROUP,
-        PanelFormat.INT8_G32: groups * (2 * PANEL + PANEL * GROUP),
-        PanelFormat.INT4_G32: groups * (4 * PANEL + PANEL * GROUP // 2),
-    }[weights]
-    return -(-rows // PANEL) * panel
-
-
-def pack(weights: Array, target: PanelFormat) -> PackedMatrix:
+def pack(weights: Array, target: MatrixFormat) -> PackedMatrix:
     """Quantise where `target` asks for it, and pack. `weights` is fp32 [N, K]."""
     match target:
-        case PanelFormat.FP32 | PanelFormat.FP16:
+        case MatrixFormat.FP32 | MatrixFormat.FP16:
             return pack_floats(weights, target)
-        case PanelFormat.INT8:
+        case MatrixFormat.INT8:
             return pack_int8(*quantise_int8(weights))
-        case PanelFormat.INT8_G32:
+        case MatrixFormat.INT8_G32:
             return pack_int8_groups(*quantise_int8_groups(weights))
-        case PanelFormat.INT4_G32:
+        case MatrixFormat.INT4_G32:
             return pack_int4_groups(*quantise_int4_groups(weights))
 
 
-def pack_floats(weights: Array, target: PanelFormat) -> PackedMatrix:
+def pack_floats(weights: Array, target: MatrixFormat) -> PackedMatrix:
     """Pack [N, K] as fp32 or fp16; a value outside fp16 becomes an infinity."""
     rows, columns = weights.shape
-    narrow = weights.astype(np.float32 if target is PanelFormat.FP32 else np.float16)
-    panels = _rows_padded(narrow).reshape(-1, PANEL, columns).transpose(0, 2, 1)
+    narrow = weights.astype(np.float32 if target is MatrixFormat.FP32 else np.float16)
+    panels = _rows_padded(narrow).reshape(-1, PANEL_ROWS, columns).transpose(0, 2, 1)
     return _packed(panels, rows, columns, target)
 
 
@@ -72,9 +50,9 @@ def pack_int8(values: Array, scales: Array) -> PackedMatrix:
     """Pack int8 [N, K] with fp32 scales [N]."""
     rows, columns = values.shape
     panels = _byte_panels(_biased(values))
-    header = _rows_padded(scales.astype(np.float32)).reshape(-1, PANEL)
+    header = _rows_padded(scales.astype(np.float32)).reshape(-1, PANEL_ROWS)
     body = panels.reshape(len(panels), -1)
-    return _packed(_joined(header, body), rows, columns, PanelFormat.INT8)
+    return _packed(_joined(header, body), rows, columns, MatrixFormat.INT8)
 
 
 def pack_int8_groups(values: Array, scales: Array) -> PackedMatrix:
@@ -82,7 +60,7 @@ def pack_int8_groups(values: Array, scales: Array) -> PackedMatrix:
     rows, columns = values.shape
     panels = _byte_panels(_biased(values))
     body = panels.reshape(*panels.shape[:2], -1)
-    return _packed(_joined(_header(scales), body), rows, columns, PanelFormat.INT8_G32)
+    return _packed(_joined(_header(scales), body), rows, columns, MatrixFormat.INT8_G32)
 
 
 def pack_int4_groups(values: Array, scales: Array, minima: Array) -> PackedMatrix:
@@ -95,7 +73,7 @@ def pack_int4_groups(values: Array, scales: Array, minima: Array) -> PackedMatri
     both = panels[:, :, :4] | (panels[:, :, 4:] << 4)  # [panels, G, 4, 16, 4]
     body = both.reshape(*both.shape[:2], -1)
     header = np.concatenate([_header(scales), _header(minima)], axis=-1)
-    return _packed(_joined(header, body), rows, columns, PanelFormat.INT4_G32)
+    return _packed(_joined(header, body), rows, columns, MatrixFormat.INT4_G32)
 
 
 def quantise_int8(weights: Array) -> tuple[Array, Array]:
@@ -131,9 +109,9 @@ def _rounded(weights: Array, scales: Array, low: int, high: int) -> Array:
 
 def _grouped(weights: Array) -> Array:
     """[N, K] → [N, G, 32]; the last group is filled with its row's last value."""
-    missing = -weights.shape[1] % GROUP
+    missing = -weights.shape[1] % GROUP_COLUMNS
     padded = np.pad(weights, ((0, 0), (0, missing)), mode="edge")
-    return padded.reshape(len(weights), -1, GROUP).astype(np.float32)
+    return padded.reshape(len(weights), -1, GROUP_COLUMNS).astype(np.float32)
 
 
 def _ungrouped(values: Array, shape: tuple[int, ...]) -> Array:
@@ -147,7 +125,7 @@ def _biased(values: Array) -> Array:
 
 
 def _rows_padded(rows: Array) -> Array:
-    return np.pad(rows, [(0, -len(rows) % PANEL)] + [(0, 0)] * (rows.ndim - 1))
+    return np.pad(rows, [(0, -len(rows) % PANEL_ROWS)] + [(0, 0)] * (rows.ndim - 1))
 
 
 def _byte_panels(values: Array) -> Array:
@@ -155,15 +133,17 @@ def _byte_panels(values: Array) -> Array:
 
     What is padded counts nothing: activations are zero there, and scales of padded rows.
     """
-    padded = np.pad(values, ((0, -values.shape[0] % PANEL), (0, -values.shape[1] % GROUP)))
-    panels, groups = padded.shape[0] // PANEL, padded.shape[1] // GROUP
-    return padded.reshape(panels, PANEL, groups, 8, 4).transpose(0, 2, 3, 1, 4)
+    padded = np.pad(
+        values, ((0, -values.shape[0] % PANEL_ROWS), (0, -values.shape[1] % GROUP_COLUMNS))
+    )
+    panels, groups = padded.shape[0] // PANEL_ROWS, padded.shape[1] // GROUP_COLUMNS
+    return padded.reshape(panels, PANEL_ROWS, groups, 8, 4).transpose(0, 2, 3, 1, 4)
 
 
 def _header(numbers: Array) -> Array:
     """fp16 [N, G] → [panels, G, 16]."""
     padded = _rows_padded(numbers.astype(np.float16))
-    return padded.reshape(-1, PANEL, padded.shape[1]).transpose(0, 2, 1)
+    return padded.reshape(-1, PANEL_ROWS, padded.shape[1]).transpose(0, 2, 1)
 
 
 def _joined(header: Array, body: Array) -> Array:
@@ -171,7 +151,8 @@ def _joined(header: Array, body: Array) -> Array:
     return np.concatenate([as_bytes, body], axis=-1)
 
 
-def _packed(panels: Array, rows: int, columns: int, target: PanelFormat) -> PackedMatrix:
+def _packed(panels: Array, rows: int, columns: int, target: MatrixFormat) -> PackedMatrix:
     data = np.ascontiguousarray(panels).reshape(-1).view(np.uint8)
-    assert data.size == stored_bytes(rows, columns, target), "the layout and its size disagree"
+    whole = stored_bytes(rows, columns, target, panels=True)
+    assert data.size == whole, "the layout and its size disagree"
     return PackedMatrix(data, rows, columns, target)

@@ -10,7 +10,7 @@ cmake -S "$root/kernels" -B "$work/cmake" -DFLOORLINE_SANITIZE=ON -DCMAKE_BUILD_
   -DPython_EXECUTABLE="$(command -v "$python")" >/dev/null
 cmake --build "$work/cmake" --target _native
 # A copy of what the tests import, so that the sanitised module stands where the real one would.
-for package in core kernels tests; do
+for package in core costmodel kernels tests; do
   rm -rf "$work/tree/$package"
   cp -r "$root/$package" "$work/tree/$package"
 done

@@ -15,6 +15,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "costmodel": {"core"},
     "scheduler": {"core", "kvcache", "costmodel"},
     "telemetry": {"core", "costmodel"},
+    "kernels": {"core", "costmodel"},
     "engine": {"core", "kvcache", "costmodel", "scheduler", "kernels"},
     "server": {"core", "kvcache", "costmodel", "scheduler", "telemetry", "engine", "lab"},
     "loadgen": {"core", "costmodel"},  # sees the server over HTTP only

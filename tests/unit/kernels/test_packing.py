@@ -8,21 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels import PanelFormat, pack, product, stored_bytes
+from core.formats import MatrixFormat
+from costmodel.storage import stored_bytes
+from kernels import pack, product
 from kernels.gguf_blocks import repack
 
 
-@given(rows=st.integers(1, 60), columns=st.integers(1, 100), target=st.sampled_from(PanelFormat))
+@given(rows=st.integers(1, 60), columns=st.integers(1, 100), target=st.sampled_from(MatrixFormat))
 def test_stored_bytes_is_what_packing_allocates(
-    rows: int, columns: int, target: PanelFormat
+    rows: int, columns: int, target: MatrixFormat
 ) -> None:
     packed = pack(np.ones((rows, columns), np.float32), target)
-    assert packed.data.nbytes == stored_bytes(rows, columns, target)
+    assert packed.data.nbytes == stored_bytes(rows, columns, target, panels=True)
 
 
 def test_whole_tiles_take_the_nominal_width() -> None:
     weights = 576 * 1536
-    sizes = [stored_bytes(576, 1536, target) * 8 / weights for target in PanelFormat]
+    sizes = [stored_bytes(576, 1536, target, panels=True) * 8 / weights for target in MatrixFormat]
     assert sizes == [32, 16, pytest.approx(8, rel=0.005), 8.5, 5]
 
 
@@ -41,8 +43,8 @@ def test_a_gguf_type_that_does_not_repack_is_refused() -> None:
         repack(np.zeros((1, 210), np.uint8), "Q6_K")
 
 
-@pytest.mark.parametrize("target", list(PanelFormat))
-def test_a_matrix_of_zeros_gives_zeros(target: PanelFormat) -> None:
+@pytest.mark.parametrize("target", list(MatrixFormat))
+def test_a_matrix_of_zeros_gives_zeros(target: MatrixFormat) -> None:
     y = np.full((2, 5), np.nan, np.float32)
     product(np.ones((2, 40), np.float32), pack(np.zeros((5, 40), np.float32), target), y)
     assert not y.any()

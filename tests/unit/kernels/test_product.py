@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels import PackedMatrix, PanelFormat, isas, pack, product
+from core.formats import MatrixFormat
+from kernels import PackedMatrix, isas, pack, product
 from tests.unit.kernels.plain import int8_activations, stands_for
 
 Array = npt.NDArray[Any]
-INTEGER = [PanelFormat.INT8, PanelFormat.INT8_G32, PanelFormat.INT4_G32]
+INTEGER = [MatrixFormat.INT8, MatrixFormat.INT8_G32, MatrixFormat.INT4_G32]
 
 
 def random_case(rows: int, columns: int, batch: int, seed: int) -> tuple[Array, Array]:
@@ -37,7 +38,7 @@ def error(y: Array, x: Array, plain: Array) -> float:
 
 
 @pytest.mark.parametrize("isa", isas())
-@pytest.mark.parametrize("target", list(PanelFormat))
+@pytest.mark.parametrize("target", list(MatrixFormat))
 @given(
     rows=st.integers(1, 70),
     columns=st.integers(1, 140),
@@ -47,7 +48,7 @@ def error(y: Array, x: Array, plain: Array) -> float:
 )
 @settings(max_examples=40, deadline=None)
 def test_every_shape_multiplies_like_float64(
-    isa: str, target: PanelFormat, rows: int, columns: int, batch: int, threads: int, seed: int
+    isa: str, target: MatrixFormat, rows: int, columns: int, batch: int, threads: int, seed: int
 ) -> None:
     weights, x = random_case(rows, columns, batch, seed)
     y = multiplied(x, pack(weights, target), activations="fp32", threads=threads, isa=isa)
@@ -64,7 +65,7 @@ def test_every_shape_multiplies_like_float64(
 )
 @settings(max_examples=40, deadline=None)
 def test_integer_arithmetic_loses_only_what_rounding_activations_loses(
-    isa: str, target: PanelFormat, rows: int, columns: int, batch: int, seed: int
+    isa: str, target: MatrixFormat, rows: int, columns: int, batch: int, seed: int
 ) -> None:
     weights, x = random_case(rows, columns, batch, seed)
     y = multiplied(x, pack(weights, target), activations="int8", isa=isa)
@@ -72,7 +73,7 @@ def test_integer_arithmetic_loses_only_what_rounding_activations_loses(
 
 
 @pytest.mark.parametrize("target", INTEGER)
-def test_extreme_bytes_do_not_saturate(target: PanelFormat) -> None:
+def test_extreme_bytes_do_not_saturate(target: MatrixFormat) -> None:
     weights = np.where(np.arange(64) % 2, 1.0, -1.0) * np.ones((16, 64))
     x = np.where(np.arange(64) % 2, 1.0, -1.0) * np.ones((1, 64))
     packed = pack(weights.astype(np.float32), target)
@@ -82,10 +83,10 @@ def test_extreme_bytes_do_not_saturate(target: PanelFormat) -> None:
 
 
 @pytest.mark.parametrize("activations", ["fp32", "int8"])
-@pytest.mark.parametrize("target", list(PanelFormat))
+@pytest.mark.parametrize("target", list(MatrixFormat))
 @pytest.mark.parametrize("isa", isas())
 def test_a_row_is_the_same_to_the_bit_alone_and_among_others(
-    isa: str, target: PanelFormat, activations: str
+    isa: str, target: MatrixFormat, activations: str
 ) -> None:
     weights, x = random_case(50, 97, 31, 3)
     packed = pack(weights, target)
@@ -95,9 +96,9 @@ def test_a_row_is_the_same_to_the_bit_alone_and_among_others(
         assert np.array_equal(alone, together[first:last])
 
 
-@pytest.mark.parametrize("target", list(PanelFormat))
+@pytest.mark.parametrize("target", list(MatrixFormat))
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_bad_activation_spoils_its_own_row_and_no_other(target: PanelFormat, bad: float) -> None:
+def test_a_bad_activation_spoils_its_own_row_and_no_other(target: MatrixFormat, bad: float) -> None:
     weights, x = random_case(20, 64, 3, 4)
     x[1, 40] = bad
     for isa in isas():
@@ -110,6 +111,6 @@ def test_a_bad_activation_spoils_its_own_row_and_no_other(target: PanelFormat, b
 def test_activations_of_any_size_are_rounded_without_overflow(size: float) -> None:
     weights, x = random_case(16, 32, 2, 6)
     for isa in isas():
-        y = multiplied((x * size).astype(np.float32), pack(weights, PanelFormat.INT8), isa=isa)
+        y = multiplied((x * size).astype(np.float32), pack(weights, MatrixFormat.INT8), isa=isa)
         assert np.isfinite(y).all()
         assert np.abs(y).max() < 100 * size

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kernels import NativeModel, PanelFormat, Unsupported, pack, product
+from core.formats import MatrixFormat
+from kernels import NativeModel, Unsupported, pack, product
 from tests.unit.kernels.oracle import random_weights
 from tests.unit.kernels.test_step import tiny
 from tests.unit.kernels.world import World, native
@@ -106,7 +107,7 @@ def test_a_missing_weight_is_named() -> None:
 
 
 def test_packed_bytes_of_the_wrong_size_are_refused() -> None:
-    packed = pack(np.ones((20, 20), np.float32), PanelFormat.FP16)
+    packed = pack(np.ones((20, 20), np.float32), MatrixFormat.FP16)
     y = np.empty((1, 20), np.float32)
     short = packed._replace(data=packed.data[:-1].copy())
     with pytest.raises(ValueError, match="wrong number of bytes"):

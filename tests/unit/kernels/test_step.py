@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from core.formats import MatrixFormat
 from core.model import Activation, ModelConfig, RopeConfig
-from kernels import PanelFormat, isas
+from kernels import isas
 from tests.unit.kernels.oracle import forward, random_weights
 from tests.unit.kernels.plain import stands_for
 from tests.unit.kernels.world import World, native
@@ -79,9 +80,9 @@ def test_a_step_computes_the_plain_decoder(shape: str, block_size: int, isa: str
     assert relative(logits, forward(config, weights, tokens)) < 1e-5
 
 
-@pytest.mark.parametrize("target", [PanelFormat.FP16, PanelFormat.INT8, PanelFormat.INT4_G32])
+@pytest.mark.parametrize("target", [MatrixFormat.FP16, MatrixFormat.INT8, MatrixFormat.INT4_G32])
 @pytest.mark.parametrize("isa", isas())
-def test_narrow_weights_with_fp32_activations_are_exact(target: PanelFormat, isa: str) -> None:
+def test_narrow_weights_with_fp32_activations_are_exact(target: MatrixFormat, isa: str) -> None:
     config = SHAPES["every option"]
     weights, tokens = random_weights(config, 2, spread=0.1), tokens_of(config, 40)
     model = native(config, weights, target, isa=isa, activations="fp32")
@@ -131,10 +132,12 @@ def mixed(
     return {request: np.concatenate(parts) for request, parts in rows.items()}
 
 
-@pytest.mark.parametrize("target", [PanelFormat.FP32, PanelFormat.INT8_G32, PanelFormat.INT4_G32])
+@pytest.mark.parametrize(
+    "target", [MatrixFormat.FP32, MatrixFormat.INT8_G32, MatrixFormat.INT4_G32]
+)
 @pytest.mark.parametrize("isa", isas())
 def test_logits_are_the_same_to_the_bit_in_any_batch_chunking_and_thread_count(
-    isa: str, target: PanelFormat
+    isa: str, target: MatrixFormat
 ) -> None:
     config = SHAPES["every option"]
     weights, rng = random_weights(config, 4, spread=0.1), np.random.default_rng(7)

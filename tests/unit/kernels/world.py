@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from core.formats import MatrixFormat
 from core.model import ModelConfig, TensorRole
-from kernels import NativeModel, NativeOptions, PanelFormat, build_model, pack
+from kernels import NativeModel, NativeOptions, build_model, pack
 from tests.unit.kernels.oracle import inverse_frequencies
 
 Array = npt.NDArray[Any]
@@ -21,7 +22,7 @@ Array = npt.NDArray[Any]
 def native(
     config: ModelConfig,
     weights: dict[str, Array],
-    target: PanelFormat = PanelFormat.FP32,
+    target: MatrixFormat = MatrixFormat.FP32,
     **options: Any,
 ) -> NativeModel:
     """Pack the weights and build a model with room for small tests."""
