@@ -93,8 +93,10 @@ class EngineLoop:
         result = self._execute(plan)
         if result is not None:
             executed_ns = self._now_ns()
+            self._receive()  # who was aborted while it ran ends so, whatever the step found
+            times = (received_ns, planned_ns, executed_ns, self._now_ns())
             self._ended += self._scheduler.commit(plan, result)
-            self._report(plan, records, shared, result, (received_ns, planned_ns, executed_ns))
+            self._report(plan, records, shared, result, times)
 
     def _receive(self) -> None:
         while not self._closed:
@@ -182,18 +184,18 @@ class EngineLoop:
         records: tuple[SliceRecord, ...],
         shared: tuple[SharedRun, ...],
         result: StepResult,
-        times: tuple[int, int, int],
+        times: tuple[int, int, int, int],
     ) -> None:
-        received_ns, planned_ns, executed_ns = times
+        received_ns, planned_ns, executed_ns, heard_ns = times
         start_ns, end_ns = self._mark_ns, self._now_ns()
         segments = Segments(
             publish=self._publish_ns,
-            receive=received_ns - start_ns - self._publish_ns,
+            receive=received_ns - start_ns - self._publish_ns + heard_ns - executed_ns,
             plan=planned_ns - received_ns,
             prepare=executed_ns - planned_ns - result.forward_ns - result.sample_ns,
             forward=result.forward_ns,
             sample=result.sample_ns,
-            commit=end_ns - executed_ns,
+            commit=end_ns - heard_ns,
         )
         self._mark_ns = end_ns
         self._steps += 1

@@ -21,7 +21,13 @@ from kvcache.pool import BlockPool
 from scheduler.record import slice_records
 from scheduler.scheduler import Scheduler
 from tests.invariants.admission_order import AdmissionOrder
-from tests.invariants.fake_model import PagedRunner, ScriptedPace, Sizes, solo_output
+from tests.invariants.fake_model import (
+    History,
+    PagedRunner,
+    ScriptedPace,
+    Sizes,
+    solo_output,
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,8 @@ class World:
         self._had_positions: dict[RequestId, set[int]] = {}
         self._admissions: dict[RequestId, tuple[int, int]] = {}  # the latest's rank, and outputs
         self._ran_tokens = 0
+        self.steps = 0
+        self._probes: dict[History, Request] = {}  # they remember the hashes of their blocks
 
     # ── moves ─────────────────────────────────────────────────────────────────────────────────
 
@@ -78,6 +86,7 @@ class World:
             self._had_positions[id] = set()
 
     def plan(self) -> StepPlan:
+        self.steps += 1
         live = self.live()
         running = [r for r in live if r.phase is not Phase.QUEUED]
         queued = [r for r in live if r.phase is Phase.QUEUED]
@@ -308,10 +317,16 @@ class World:
             assert chain[:kept] == request.block_table[:kept]
 
     def _find(self, tenant: str, salt: str, tokens: tuple[int, ...]) -> list[BlockId]:
-        id = RequestId("probe")
-        return self.pool.find(
-            Request(id=id, prompt_ids=tokens, max_tokens=1, tenant=tenant, cache_salt=salt)
-        )
+        history = tenant, salt, tokens
+        if history not in self._probes:
+            self._probes[history] = Request(
+                id=RequestId("probe"),
+                prompt_ids=tokens,
+                max_tokens=1,
+                tenant=tenant,
+                cache_salt=salt,
+            )
+        return self.pool.find(self._probes[history])
 
     def fill_the_pool(self) -> None:
         """Hand out all that nobody references: every cached block goes, and no output changes."""
