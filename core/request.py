@@ -10,6 +10,8 @@ from typing import Final, NewType
 RequestId = NewType("RequestId", str)
 BlockId = NewType("BlockId", int)
 
+DEFAULT_TENANT: Final = "default"  # whose requests are, where nobody is told apart
+
 
 class Phase(Enum):
     QUEUED = "queued"  # owns no blocks: never admitted, or preempted
@@ -83,7 +85,7 @@ class Request:
     sampling: SamplingParams = SamplingParams()
     stop_token_ids: frozenset[int] = frozenset()  # end-of-sequence among them, unless ignored
     matcher: object | None = None  # of its grammar; `engine/grammar.py` alone looks inside
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
     cache_salt: str = ""
     priority: int = 0  # lower is served first
     arrival: int = 0  # its place among all that were ever queued

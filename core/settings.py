@@ -140,15 +140,22 @@ class HttpSettings:
 
     host: str = setting("127.0.0.1", "address to listen on")
     port: int = setting(8000, "port to listen on; 0 takes a free one")
-    api_key: str | None = setting(
-        None, "clients must send it as a bearer token", metavar="K", otherwise="no key"
+    api_key: tuple[str, ...] | None = setting(
+        None,
+        "clients must send it as a bearer token; may be repeated: NAME is the tenant whose key it "
+        "is, default without one",
+        metavar="[NAME=]KEY",
+        otherwise="no key",
     )
     max_body: str = setting("8MB", "largest request body", "bytes", "SIZE")
     max_queue: int = setting(
-        1024, "live requests beyond which new ones are refused with 429", "requests", "N"
+        1024,
+        "live requests of a tenant beyond which its new ones are refused with 429",
+        "requests",
+        "N",
     )
     max_queue_tokens: int = setting(
-        2**20, "prompt tokens that may wait to be admitted", "tokens", "N"
+        2**20, "prompt tokens of a tenant that may wait to be admitted", "tokens", "N"
     )
     queue_timeout: float = setting(
         120.0, "time that a request may wait to be admitted", "seconds", "S"

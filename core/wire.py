@@ -14,7 +14,7 @@ import msgspec
 from core.formats import KVFormat, Storage, WeightFormat
 from core.machine import Peaks
 from core.model import ModelConfig, TensorRole
-from core.request import FinishReason, Grammar, RequestId, SamplingParams
+from core.request import DEFAULT_TENANT, FinishReason, Grammar, RequestId, SamplingParams
 from core.settings import EngineSettings
 
 # ── server → engine ───────────────────────────────────────────────────────────────────────────
@@ -39,7 +39,7 @@ class Submit(msgspec.Struct, frozen=True, array_like=True, tag="submit"):
     sampling: SamplingParams
     stop_token_ids: tuple[int, ...]
     grammar: Grammar | None = None
-    tenant: str = "default"
+    tenant: str = DEFAULT_TENANT
     cache_salt: str = ""  # requests of different salts share no blocks
     priority: int = 0
 

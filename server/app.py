@@ -14,6 +14,7 @@ from server.body_reader import BodyReader
 from server.edge import Edge, error_response, json_response
 from server.errors import METHOD_NOT_ALLOWED, NOT_FOUND, Row, envelope
 from server.inference import Inference
+from server.keys import Keyring
 from server.openapi import openapi
 from server.operations import Operations
 from server.prompts import PromptEncoder
@@ -36,7 +37,7 @@ def create_app(service: Service, version: str) -> FastAPI:
         if service.telemetry is not None:
             service.telemetry.on_http_response(route, status)
 
-    app.add_middleware(Edge, api_key=http.api_key, on_response=on_response)
+    app.add_middleware(Edge, keys=Keyring(http.api_key), on_response=on_response)
     if http.cors_origins is not None:
         origins = [origin.strip() for origin in http.cors_origins.split(",")]
         app.add_middleware(

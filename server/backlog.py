@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from core.errors import Overloaded
@@ -20,28 +21,33 @@ class Backlog:
     """
 
     def __init__(self) -> None:
-        self._prompts: dict[RequestId, int] = {}  # tokens, of all that live
+        self._live: dict[RequestId, tuple[str, int]] = {}  # tenant, prompt tokens
         self._since_s: dict[RequestId, float] = {}  # of those that wait, oldest first
-        self._waiting_tokens = 0
+        self._requests: Counter[str] = Counter()  # live, by tenant
+        self._waiting_tokens: Counter[str] = Counter()  # by tenant
         self._ended: list[int] = []  # prompts, since the last step
         self._rate = ServiceRate()
 
     def __len__(self) -> int:
         return len(self._since_s)
 
-    def joined(self, id: RequestId, prompt_tokens: int, now_s: float) -> None:
-        self._prompts[id], self._since_s[id] = prompt_tokens, now_s
-        self._waiting_tokens += prompt_tokens
+    def joined(self, id: RequestId, tenant: str, prompt_tokens: int, now_s: float) -> None:
+        self._live[id], self._since_s[id] = (tenant, prompt_tokens), now_s
+        self._requests[tenant] += 1
+        self._waiting_tokens[tenant] += prompt_tokens
 
     def admitted(self, id: RequestId) -> None:
         if self._since_s.pop(id, None) is not None:
-            self._waiting_tokens -= self._prompts[id]
+            tenant, prompt_tokens = self._live[id]
+            self._waiting_tokens[tenant] -= prompt_tokens
 
     def left(self, id: RequestId) -> None:
         """Count an end, of whatever kind; one that is not here is no news."""
-        if id in self._prompts:
+        if id in self._live:
             self.admitted(id)
-            self._ended.append(self._prompts.pop(id))
+            tenant, prompt_tokens = self._live.pop(id)
+            self._requests[tenant] -= 1
+            self._ended.append(prompt_tokens)
 
     def stepped(self, busy_s: float) -> None:
         ended, self._ended = self._ended, []
@@ -56,25 +62,27 @@ class Backlog:
             overdue.append(id)
         return overdue
 
-    def make_way(self, limits: HttpSettings, prompts: list[int]) -> None:
+    def make_way(self, limits: HttpSettings, tenant: str, prompts: list[int]) -> None:
         """Let requests with `prompts` (tokens of each) join, or say when there is room for them.
 
+        Each tenant has the limits for itself, so that the flood of one refuses nobody else.
+
         Raises:
-            Overloaded: too many are live, or too many tokens wait.
+            Overloaded: too many of the tenant's are live, or too many of its tokens wait.
         """
-        live, tokens = len(self._prompts), sum(prompts)
+        live, waiting = self._requests[tenant], self._waiting_tokens[tenant]
         over = live + len(prompts) - limits.max_queue
         if over > 0:
             message = f"{live} requests are live; the limit is {limits.max_queue}"
             raise Overloaded(message, self._retry_after_s(over, 0))
-        over = self._waiting_tokens + tokens - limits.max_queue_tokens
-        if over > 0 and self._waiting_tokens:
-            message = f"{self._waiting_tokens} prompt tokens wait; the limit is "
-            raise Overloaded(message + str(limits.max_queue_tokens), self._retry_after_s(0, over))
+        over = waiting + sum(prompts) - limits.max_queue_tokens
+        if over > 0 and waiting:
+            message = f"{waiting} prompt tokens wait; the limit is {limits.max_queue_tokens}"
+            raise Overloaded(message, self._retry_after_s(0, over))
 
     def clears_after_s(self) -> float:
         """Predict when all who wait now will have ended."""
-        return self._retry_after_s(len(self), self._waiting_tokens)
+        return self._retry_after_s(len(self), self._waiting_tokens.total())
 
     def _retry_after_s(self, requests: int, prompt_tokens: int) -> float:
         seconds = self._rate.seconds_for(requests, prompt_tokens)

@@ -81,7 +81,10 @@ def _add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> 
                 option.flag, action=argparse.BooleanOptionalAction, help=_help(option)
             )
         else:
-            group.add_argument(option.flag, metavar=_metavar(option), help=_help(option))
+            action = "append" if option.repeats else "store"
+            group.add_argument(
+                option.flag, action=action, metavar=_metavar(option), help=_help(option)
+            )
 
 
 def _help(option: Option) -> str:
@@ -117,7 +120,11 @@ def read_settings(
     """
     _warn_of_unknown(environment)
     given = {option.name: getattr(parsed, option.name) for option in OPTIONS}
-    flags = {name: str(value) for name, value in given.items() if value is not None}
+    flags = {
+        name: value if isinstance(value, list) else str(value)
+        for name, value in given.items()
+        if value is not None
+    }
     return resolve(flags, environment, _read_file(parsed.config))
 
 

@@ -1,11 +1,10 @@
-"""What every request passes first: its id, the API key, and a last resort for our own bugs.
+"""What every request passes first: its id, its tenant's key, and a last resort for our own bugs.
 
 Pure ASGI, so that streams pass through untouched.
 """
 
 from __future__ import annotations
 
-import hmac
 import logging
 import re
 import uuid
@@ -18,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.errors import FloorlineError, InvalidApiKey
 from server.errors import INTERNAL, TABLE, body_of, encode, envelope, headers_of
+from server.keys import Keyring
 
 log = logging.getLogger("floorline.server")
 
@@ -37,10 +37,9 @@ class Edge:
     """Wraps the app. `on_response` is told each response's route, or "other", and its status."""
 
     def __init__(
-        self, app: ASGIApp, api_key: str | None, on_response: Callable[[str, int], None]
+        self, app: ASGIApp, keys: Keyring, on_response: Callable[[str, int], None]
     ) -> None:
-        self._app, self._on_response = app, on_response
-        self._key = api_key.encode() if api_key is not None else None
+        self._app, self._keys, self._on_response = app, keys, on_response
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -73,11 +72,12 @@ class Edge:
             self._on_response(getattr(route, "path", "other"), status)
 
     def _may_pass(self, scope: Scope) -> bool:
-        if self._key is None or scope["path"] in OPEN_PATHS or scope["method"] == "OPTIONS":
+        """Whether it is open to all, or has a key; whose, is noted for the handlers."""
+        if scope["path"] in OPEN_PATHS or scope["method"] == "OPTIONS":
             return True
-        scheme, _, key = Headers(scope=scope).get("authorization", "").partition(" ")
-        given = key.strip().encode("latin-1")
-        return scheme.lower() == "bearer" and hmac.compare_digest(given, self._key)
+        tenant = self._keys.tenant_of(Headers(scope=scope).get("authorization", ""))
+        scope.setdefault("state", {})["tenant"] = tenant
+        return tenant is not None
 
 
 def _request_id(given: str | None) -> str:

@@ -182,7 +182,7 @@ class EngineClient:
         if not self._streams:
             self._heard_s = self._now_s()
         stream = self._streams[request.id] = RequestStream(on_token, on_wake)
-        self.backlog.joined(request.id, len(request.prompt_ids), self._now_s())
+        self.backlog.joined(request.id, request.tenant, len(request.prompt_ids), self._now_s())
         self._send(request)
         return stream
 

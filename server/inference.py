@@ -61,7 +61,9 @@ class Inference:
         self, request: Request, call: GenerationCall, prompts: list[Prompted], received_ns: int
     ) -> Response:
         check_size(call, prompts, self._service.settings.http)
-        head, shape, generation = self._service.open(call, prompts, received_ns)
+        head, shape, generation = self._service.open(
+            call, prompts, request.state.tenant, received_ns
+        )
         if call.stream:
             cost = partial(self._service.cost, generation)
             writer = ChunkWriter(shape, head, generation, call, cost)

@@ -62,8 +62,9 @@ class Operations:
         return json_response({"steps": self._service.served().telemetry.recent_steps(int(text))})
 
     async def request(self, request: Request) -> Response:
-        id = request.path_params["id"]
-        timeline = self._service.served().telemetry.request_timeline(id)
+        """Tell a request's own tenant of it; to others it does not exist."""
+        id, tenant = request.path_params["id"], request.state.tenant
+        timeline = self._service.served().telemetry.request_timeline(id, tenant)
         if timeline is None:
             row = envelope(NOT_FOUND, "no such request among the recent ones", "id")
             return json_response(row, NOT_FOUND.status)

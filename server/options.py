@@ -9,17 +9,19 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
 from core.errors import SettingsError
 from core.settings import Settings, parse_bytes
+from server.keys import parse_keys
 from telemetry.objectives import parse_slo
 
 ENV_PREFIX: Final = "FLOORLINE_"
 MAX_PORT: Final = 65535
+Given = str | Sequence[str]
 AUTO: Final = "auto"  # says of a number that it is resolved at start
 
 
@@ -48,6 +50,10 @@ class Option:
     def variable(self) -> str:
         return ENV_PREFIX + self.name.upper()
 
+    @property
+    def repeats(self) -> bool:
+        return self.kind is tuple
+
 
 def options_of(tree: type, path: tuple[str, ...] = ()) -> Iterator[Option]:
     """Walk a settings dataclass; a field whose type is a dataclass is a group of its own."""
@@ -68,21 +74,22 @@ def options_of(tree: type, path: tuple[str, ...] = ()) -> Iterator[Option]:
 
 
 def _unwrap(hint: Any) -> type:
-    """Take X from `X | None`: an absent option is how None is said."""
+    """Take X from `X | None`: an absent option is how None is said. All of a tuple are texts."""
     if isinstance(hint, types.UnionType):
         (hint,) = [part for part in typing.get_args(hint) if part is not type(None)]
-    return typing.cast(type, hint)
+    return typing.cast(type, typing.get_origin(hint) or hint)
 
 
 OPTIONS: Final = tuple(options_of(Settings))
 
 
 def resolve(
-    flags: Mapping[str, str], environment: Mapping[str, str], file: Mapping[str, Any]
+    flags: Mapping[str, Given], environment: Mapping[str, str], file: Mapping[str, Any]
 ) -> Settings:
     """Build the settings: a flag wins over a variable, that over the file, that over the default.
 
-    `flags` is keyed by option name; `file` by name too, with dashes or underscores.
+    `flags` is keyed by option name; `file` by name too, with dashes or underscores. Where a flag
+    may be repeated, the file has a list, and the variable words between spaces.
 
     Raises:
         SettingsError: names the flag, variable or key, and what it takes.
@@ -94,10 +101,12 @@ def resolve(
         if option.name in flags:
             values[option.path] = parse(option, flags[option.name], option.flag)
         elif option.variable in environment:
-            values[option.path] = parse(option, environment[option.variable], option.variable)
+            text = environment[option.variable]
+            words: Given = text.split() if option.repeats else text
+            values[option.path] = parse(option, words, option.variable)
         elif option.name in keys:
-            text = _text(keys[option.name], option.name)
-            values[option.path] = parse(option, text, f"config key {option.name}")
+            given = _given(option, keys[option.name])
+            values[option.path] = parse(option, given, f"config key {option.name}")
     return _with_goal(typing.cast(Settings, _build(Settings, values)))
 
 
@@ -111,12 +120,21 @@ def _with_goal(settings: Settings) -> Settings:
     return dataclasses.replace(settings, engine=dataclasses.replace(engine, scheduler=limits))
 
 
-def parse(option: Option, text: str, source: str) -> Any:
-    """Read one value.
+def parse(option: Option, given: Given, source: str) -> Any:
+    """Read one value, or all of an option that may be repeated: those are keys.
 
     Raises:
         SettingsError: it is of another kind or out of range; names `source`.
     """
+    if option.repeats:
+        texts = (given,) if isinstance(given, str) else tuple(given)
+        parse_keys(texts, source)
+        return texts
+    assert isinstance(given, str), f"{option.flag} is not repeated"
+    return _parse_one(option, given, source)
+
+
+def _parse_one(option: Option, text: str, source: str) -> Any:
     if text == AUTO and option.kind is int and option.default is None:
         return None
     if not text:
@@ -157,6 +175,13 @@ def _words(kind: type) -> str:
     return {int: "a whole number of 64 bits", float: "a number", bool: "true or false"}.get(
         kind, "a text"
     )
+
+
+def _given(option: Option, value: Any) -> Given:
+    """Take a key's value out of the file."""
+    if option.repeats and isinstance(value, list):
+        return [_text(each, option.name) for each in value]
+    return _text(value, option.name)
 
 
 def _text(value: Any, name: str) -> str:

@@ -91,7 +91,7 @@ class Service:
         return served
 
     def open(
-        self, call: GenerationCall, prompts: Sequence[Prompted], received_ns: int
+        self, call: GenerationCall, prompts: Sequence[Prompted], tenant: str, received_ns: int
     ) -> tuple[Head, Shape, Generation]:
         """Submit n generations per prompt.
 
@@ -100,14 +100,15 @@ class Service:
         """
         served = self.served()
         eos, draw = served.ready.model.eos_token_ids, lambda: self._seeds.getrandbits(63)
-        submission = Submission(call, prompts, served.tokenizer, eos, draw)
+        submission = Submission(call, prompts, tenant, served.tokenizer, eos, draw)
         shape = submission.shape()
         id = f"{shape.id_prefix}{uuid.uuid4().hex}"
         head = Head(id, int(time.time()), served.name, served.fingerprint)
         submits = list(submission.submits(id))
         try:
             client = self.supervisor.client()
-            client.backlog.make_way(self.settings.http, [len(s.prompt_ids) for s in submits])
+            lengths = [len(submit.prompt_ids) for submit in submits]
+            client.backlog.make_way(self.settings.http, tenant, lengths)
         except ServiceError:
             served.telemetry.on_refused(submission.count)
             raise
@@ -115,6 +116,7 @@ class Service:
             served.telemetry.on_received(
                 submit.id,
                 len(submit.prompt_ids),
+                tenant,
                 received_ns=received_ns,
                 shares_prompt=index % call.n > 0,
             )

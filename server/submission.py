@@ -50,6 +50,7 @@ class Submission:
 
     call: GenerationCall
     prompts: Sequence[Prompted]
+    tenant: str
     tokenizer: ModelTokenizer
     eos_token_ids: tuple[int, ...]
     draw_seed: Callable[[], int]
@@ -86,6 +87,7 @@ class Submission:
                     sampling=replace(sampling, seed=child_seed(seed, child)),
                     stop_token_ids=tuple(sorted(stops)),
                     grammar=call.grammar,
+                    tenant=self.tenant,
                     cache_salt=call.cache_salt,
                     priority=call.priority,
                 )

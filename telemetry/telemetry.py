@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 from prometheus_client import CollectorRegistry, generate_latest
 
 from core.machine import Peaks
-from core.request import FinishReason, RequestId
+from core.request import DEFAULT_TENANT, FinishReason, RequestId
 from core.settings import TelemetrySettings
 from core.wire import Ended, Fault, Idle, PoolState, Ready, StepReport
 from costmodel.account import LostCause, account_step
@@ -207,7 +207,7 @@ class Telemetry:
         self,
         id: RequestId,
         prompt_tokens: int,
-        tenant: str = "default",
+        tenant: str = DEFAULT_TENANT,
         *,
         received_ns: int | None = None,
         shares_prompt: bool = False,
@@ -267,9 +267,14 @@ class Telemetry:
         return self._history.recent(n)
 
     @_up_to_date
-    def request_timeline(self, id: RequestId) -> dict[str, Any] | None:
+    def request_timeline(
+        self, id: RequestId, tenant: str = DEFAULT_TENANT
+    ) -> dict[str, Any] | None:
+        """View one request, if it is the tenant's own."""
         entry = self._ledger.find(id)
-        return None if entry is None else self._history.timeline(entry)
+        if entry is None or entry.tenant != tenant:
+            return None
+        return self._history.timeline(entry)
 
     def _book(self, spans: Spans, now_ns: int) -> None:
         """Book what the clock found outside of records."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from server.options import resolve
+from server.options import Given, resolve
 from server.serve import listen, serve_until, url_of
 from server.service import Service
 from tests.contract.speaker import SpeakingRunner
@@ -23,7 +23,7 @@ class Server:
     """Serves until stopped. `client` speaks to it; `launcher.engine` is the engine behind it."""
 
     def __init__(
-        self, folder: Path, flags: Mapping[str, str], runner: ScriptedRunner | None = None
+        self, folder: Path, flags: Mapping[str, Given], runner: ScriptedRunner | None = None
     ) -> None:
         settings = resolve({"port": "0", "drain_timeout": "5", **flags}, {}, {})
         self.launcher = ScriptedLauncher(folder, runner or SpeakingRunner())
@@ -63,7 +63,7 @@ def start(model_dir: Path) -> Iterator[Callable[..., Server]]:
     """Start servers with flags of one's own; all are stopped after the test."""
     servers: list[Server] = []
 
-    def start_one(runner: ScriptedRunner | None = None, **flags: str) -> Server:
+    def start_one(runner: ScriptedRunner | None = None, **flags: Given) -> Server:
         servers.append(Server(model_dir, flags, runner))
         return servers[-1]
 

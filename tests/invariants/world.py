@@ -329,7 +329,10 @@ class World:
         return self.pool.find(self._probes[history])
 
     def fill_the_pool(self) -> None:
-        """Hand out all that nobody references: every cached block goes, and no output changes."""
+        """Hand out all that nobody references: every cached block goes, and no output changes.
+
+        B13 and B14: this is what there is for a `clear`, which no caller needs.
+        """
         probe = Request(id=RequestId("probe"), prompt_ids=(0,), max_tokens=1)
         assert self.pool.grow(probe, self.unreferenced_blocks * self.sizes.block_size)
         assert (self.pool.free_blocks, self.pool.cached_blocks) == (0, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ class Workload:
         self.computed: dict[str, int] = {}  # of requests that hold blocks
         self.highest: dict[str, int] = {}
         self.known: dict[str, int] = {}
+        self.tenants: dict[str, str] = {}
         self.paid: list[CostObject] = []
         self.count = 0
 
@@ -45,7 +47,8 @@ class Workload:
         id, self.count = f"r{self.count}", self.count + 1
         self.known[id] = self.random.randint(1, 60)
         self.highest[id] = 0
-        self.script.receive(id, self.known[id], tenant=self.random.choice(("red", "blue")))
+        self.tenants[id] = self.random.choice(("red", "blue"))
+        self.script.receive(id, self.known[id], tenant=self.tenants[id])
 
     def step(self) -> None:
         running = [id for id in self.known if id in self.computed or self.random.random() < 0.7]
@@ -90,10 +93,14 @@ class Workload:
         del self.computed[id]
         self.script.step(ms=1, preempted=(RequestId(id),))
 
+    def timeline(self, id: str) -> dict[str, Any]:
+        timeline = self.script.telemetry.request_timeline(RequestId(id), self.tenants[id])
+        assert timeline is not None
+        return timeline
+
     def late_stop(self) -> None:
         for id in list(self.known)[:1]:
-            tokens = self.script.telemetry.request_timeline(RequestId(id))
-            assert tokens is not None
+            tokens = self.timeline(id)
             if tokens["generated_tokens"]:
                 self.script.telemetry.on_finish_sent(
                     RequestId(id), tokens["generated_tokens"], FinishReason.STOP
@@ -159,10 +166,10 @@ def test_bills_and_waste_and_idle_sum_to_what_was_spent(seed: int, memory: float
 def test_stages_of_a_request_sum_to_its_time_in_the_engine(seed: int) -> None:
     workload = Workload(seed, Scripted())
     workload.run(20)
-    telemetry, now_ns = workload.script.telemetry, workload.script.clock.now_ns
+    now_ns = workload.script.clock.now_ns
     for id in workload.known:
-        cost, timeline = telemetry.cost([RequestId(id)]), telemetry.request_timeline(RequestId(id))
-        assert timeline is not None
+        cost = workload.script.telemetry.cost([RequestId(id)])
+        timeline = workload.timeline(id)
         stages_ms = cost.queue_ms + cost.prefill_ms + cost.decode_ms + cost.stalled_ms
         until_ns = timeline["ended_ns"] or now_ns
         assert stages_ms == pytest.approx((until_ns - timeline["received_ns"]) / 1e6)
