@@ -11,13 +11,9 @@ from loadgen.page import COLOURS, Page, bars, figure, line
 
 
 def plan_page(plan: dict[str, Any]) -> Page:
-    page = Page(f"floorline plan: {plan['model']['name']}")
-    page.text(render(plan))
-    page.figure(throughput_latency(plan))
-    page.figure(bytes_per_step(plan))
-    for device in plan["devices"]:
-        page.figure(lever_bars(device))
-    return page
+    levers = (lever_bars(device) for device in plan["devices"])
+    plots = (throughput_latency(plan), bytes_per_step(plan), *levers)
+    return Page(f"floorline plan: {plan['model']['name']}", render(plan), *plots)
 
 
 def throughput_latency(plan: dict[str, Any]) -> go.Figure:

@@ -16,8 +16,7 @@ WIDTH: Final = 98
 
 
 def page_of(title: str, conditions: str, outcomes: Sequence[Outcome]) -> Page:
-    page = Page(title)
-    page.text(conditions)
+    page = Page(title, conditions)
     for outcome in outcomes:
         page.heading(f"{outcome.number}. {outcome.title}")
         page.paragraph(outcome.question)

@@ -178,7 +178,4 @@ def _write(lab: Lab, subject: Subject, outcomes: Sequence[Outcome]) -> None:
 
 
 def _put(path: Path, value: object) -> None:
-    try:
-        write_file(path, json.dumps(value, indent=1) + "\n")
-    except OSError as error:
-        raise SettingsError(f"cannot write {path}: {error.strerror}") from None
+    write_file(path, json.dumps(value, indent=1) + "\n")

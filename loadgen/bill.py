@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from loadgen.join import Scrape, Window, divide
@@ -39,51 +39,31 @@ def bill(
     tokens = _tokens(billed, exact)
     for row, kind in (("prompt", "prompt"), ("output", "generated"), ("cached", "cached")):
         tokens[row]["metrics"] = grew("floorline_tokens_total", kind=kind)
+    known = [[n for n in ways.values() if n is not None] for ways in (*tokens.values(), nusd)]
+    compared = [counts for counts in known if len(counts) > 1]
     return {
         "tokens": tokens,
         "nusd": nusd,
-        "balanced": _agree([*tokens.values(), nusd]),
+        "balanced": all(len(set(counts)) == 1 for counts in compared) if compared else None,
         "others_on_server": None if received is None else not alone,
     }
 
 
 def _tokens(billed: Sequence[Record], exact: bool) -> dict[str, dict[str, int | None]]:
     """Count what each answer tells."""
-
-    def summed(of: Callable[[Record], int | None]) -> int | None:
-        return total(map(of, billed))
-
+    prompt = total(r.asked_prompt_tokens if exact else None for r in billed)
+    output = total(r.counted_tokens for r in billed)
+    cost = total(r.charged("cached_tokens") for r in billed)
     return {
-        "prompt": {
-            "client": summed(lambda r: r.asked_prompt_tokens if exact else None),
-            "usage": summed(lambda r: r.used("prompt_tokens")),
-        },
-        "output": {
-            "client": summed(lambda r: r.counted_tokens),
-            "usage": summed(lambda r: r.output_tokens),
-        },
-        "cached": {
-            "usage": summed(_cached),
-            "cost": summed(lambda r: (r.cost or {}).get("cached_tokens")),
-        },
+        "prompt": {"client": prompt, "usage": total(r.used("prompt_tokens") for r in billed)},
+        "output": {"client": output, "usage": total(r.output_tokens for r in billed)},
+        "cached": {"usage": total(r.cached_tokens for r in billed), "cost": cost},
     }
 
 
-def _cached(record: Record) -> int | None:
-    details = (record.usage or {}).get("prompt_tokens_details") or {}
-    cached = details.get("cached_tokens")
-    return cached if isinstance(cached, int) else None
-
-
 def _nusd(record: Record) -> int | None:
-    usd = (record.cost or {}).get("cost_usd")
+    usd = record.charged("cost_usd")
     return None if usd is None else round(usd * NUSD_PER_USD)
-
-
-def _agree(rows: Sequence[dict[str, int | None]]) -> bool | None:
-    known = [[n for n in ways.values() if n is not None] for ways in rows]
-    compared = [set(counts) for counts in known if len(counts) > 1]
-    return all(len(values) == 1 for values in compared) if compared else None
 
 
 def money(

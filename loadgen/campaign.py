@@ -6,20 +6,19 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from core.errors import SettingsError
-from loadgen.client import PATHS, Client
+from loadgen.client import Client
 from loadgen.join import Scrape
 from loadgen.observe import Record
-from loadgen.plan import Plan
-from loadgen.player import Clock, Health, Job, Played, Player, Progress, clock_from, merge
-from loadgen.preflight import inspect
-from loadgen.prompts import Conversation, Target
+from loadgen.plan import Plan, Planned
+from loadgen.player import Clock, Health, Job, Played, Player, clock_from, progress_line
 from loadgen.spec import RunSpec
+from loadgen.target import Conversation, Target, inspect
 from loadgen.workers import Remote, share_out
 
 START_S = 0.2  # between the last worker's readiness and the start of the clock
@@ -65,8 +64,8 @@ async def run_plan(url: str, plan: Plan, spec: RunSpec, quiet: bool) -> Run:
             await watch.settle()
     finally:
         await client.close()
-    records = sorted((r for part in played for r in part.records), key=lambda record: record.i)
-    healths = [part.health for part in played]
+    records = sorted((r for share, _ in played for r in share), key=lambda record: record.i)
+    healths = [health for _, health in played]
     return Run(plan, spec, target, started, records, healths, watch.scrapes, stop.is_set())
 
 
@@ -122,8 +121,7 @@ async def _play(
     watch.clock = clock_from(start_s)
     beside = [asyncio.create_task(watch.keep_reading(jobs[0].spec.warmup))]
     if total is not None:
-        progress = lambda: merge([player.progress for player in players])  # noqa: E731
-        beside.append(asyncio.create_task(_show(watch.clock, progress, total)))
+        beside.append(asyncio.create_task(_show(watch.clock, players, total)))
     played = await asyncio.gather(*(player.play(start_s, stop) for player in players))
     for task in beside:
         task.cancel()
@@ -131,15 +129,15 @@ async def _play(
     return played
 
 
-async def _show(clock: Clock, progress: Callable[[], Progress], total: int) -> None:
+async def _show(clock: Clock, players: Sequence[Player | Remote], total: int) -> None:
     """Print the progress until cancelled; on a terminal the line is then cleared."""
     terminal = sys.stderr.isatty()
     clear, end = ("\r\x1b[K", "") if terminal else ("", "\n")
     try:
         while True:
             await asyncio.sleep(TERMINAL_S if terminal else LOG_S)
-            line = f"{clear}{clock():5.0f} s  {progress().line(total)}"
-            print(line, end=end, file=sys.stderr, flush=True)
+            told = progress_line([player.progress for player in players], total)
+            print(f"{clear}{clock():5.0f} s  {told}", end=end, file=sys.stderr, flush=True)
     finally:
         print(clear, end="", file=sys.stderr, flush=True)
 
@@ -148,10 +146,9 @@ async def _warm(client: Client, plan: Plan, target: Target) -> None:
     """Send every prompt once for one token, before the clock starts."""
     places = asyncio.Semaphore(WARMING)
 
-    async def once(i: int, seed: int, tokens: int) -> None:
-        fields = Conversation(target).say(i, seed, tokens)
+    async def once(planned: Planned) -> None:
         async with places:
-            body = {"model": target.model, "max_tokens": 1, **fields}
-            await client.ask(PATHS[target.api], body, timeout_s=60.0)
+            body = {"max_tokens": 1, **Conversation(target).say(planned)}
+            await client.ask(target.path, body, timeout_s=60.0)
 
-    await asyncio.gather(*(once(r.i, r.prompt_seed, r.prompt_tokens) for r in plan.requests))
+    await asyncio.gather(*map(once, plan.requests))

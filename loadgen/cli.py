@@ -7,122 +7,108 @@ import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from core.errors import SettingsError
 from loadgen import sweep
 from loadgen.campaign import run_plan
+from loadgen.observe import Record
 from loadgen.options import gather, parser_of
 from loadgen.plan import Plan, load_plan, make_plan
 from loadgen.report import prepare_folder, read_run, report, write_file, write_run
 from loadgen.selftest import selftest
-from loadgen.spec import OutputSpec, PlanSpec, RunSpec, positive
+from loadgen.spec import PlanSpec, RunSpec
+from loadgen.sweep import Summary
 from loadgen.table import render, render_pair, render_rate, render_rates
 from loadgen.verdict import Exit, exit_code
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a command that sends was asked for."""
+def _folder(given: Namespace, *inside: str) -> Path | None:
+    return prepare_folder(str(Path(given.out, *inside))) if given.out else None
 
-    url: str
-    plan: PlanSpec
-    run: RunSpec
-    output: OutputSpec
-    folder: Path | None
 
-    @staticmethod
-    def of(given: Namespace) -> Asked:
-        output = gather(OutputSpec, given)
-        plan, run = gather(PlanSpec, given), gather(RunSpec, given)
-        folder = prepare_folder(output.out) if output.out else None
-        return Asked(given.url, plan, run, output, folder)
+def _send(given: Namespace, plan: Plan, folder: Path | None) -> Summary:
+    """Run a plan and write its files."""
+    run = asyncio.run(run_plan(given.url, plan, gather(RunSpec, given), given.quiet))
+    summary = report(run)
+    if folder:
+        write_run(folder, summary, run.records)
+        _write_page(folder, summary, run.records)
+    return summary
 
-    def send(self, plan: Plan, folder: Path | None) -> dict[str, Any]:
-        """Run a plan and write its files."""
-        run = asyncio.run(run_plan(self.url, plan, self.run, self.output.quiet))
-        summary = report(run)
-        if folder:
-            from loadgen.html import run_page  # plotly takes a second to import
 
-            write_run(folder, summary, run.records)
-            run_page(summary, run.records).write(folder / "report.html")
-        return summary
+def _write_page(folder: Path, summary: Summary, records: Sequence[Record]) -> None:
+    from loadgen.html import run_page  # plotly takes a second to import
 
-    def measure(self, rate: float) -> dict[str, Any]:
-        """Run the load at one rate of several."""
-        plan = make_plan(replace(self.plan, rate=rate))
-        folder = prepare_folder(str(self.folder / f"rate-{rate:g}")) if self.folder else None
-        summary = self.send(plan, folder)
-        if not self.output.quiet:
-            print(render_rate(rate, summary), file=sys.stderr)
-        return summary
+    run_page(summary, records).write(folder / "report.html")
 
-    def show(self, summary: Any, text: str) -> None:
-        print(json.dumps(summary) if self.output.format == "json" else text)
 
-    def show_rates(self, runs: dict[float, dict[str, Any]], text: str, **more: Any) -> None:
-        """Print and write what several runs have shown together."""
-        predicted = sweep.predicted(runs)
-        points = [{"rate": rate, **summary} for rate, summary in runs.items()]
-        summary = {**more, "points": points, "predicted": predicted}
-        if self.folder:
-            from loadgen.html import sweep_page  # plotly takes a second to import
+def _measure(given: Namespace, rate: float) -> Summary:
+    """Run the load at one rate of several."""
+    plan = make_plan(replace(gather(PlanSpec, given), rate=rate))
+    summary = _send(given, plan, _folder(given, f"rate-{rate:g}"))
+    if not given.quiet:
+        print(render_rate(rate, summary), file=sys.stderr)
+    return summary
 
-            write_file(self.folder / "sweep.json", json.dumps(summary, indent=1) + "\n")
-            sweep_page(text, points, predicted).write(self.folder / "report.html")
-        self.show(summary, text)
+
+def _show(given: Namespace, summary: Summary, text: str) -> None:
+    print(json.dumps(summary) if given.format == "json" else text)
+
+
+def _show_rates(given: Namespace, runs: dict[float, Summary], text: str, **more: Any) -> None:
+    """Print and write what several runs have shown together."""
+    predicted = sweep.predicted(runs)
+    points = [{"rate": rate, **summary} for rate, summary in runs.items()]
+    summary = {**more, "points": points, "predicted": predicted}
+    if folder := _folder(given):
+        from loadgen.html import sweep_page  # plotly takes a second to import
+
+        write_file(folder / "sweep.json", json.dumps(summary, indent=1) + "\n")
+        sweep_page(text, points, predicted).write(folder / "report.html")
+    _show(given, summary, text)
 
 
 def run_command(given: Namespace) -> int:
     """Plan, run, report."""
-    spec, stored = gather(PlanSpec, given), gather(RunSpec, given).plan
-    plan = load_plan(stored) if stored else make_plan(spec)
-    asked = Asked.of(given)
-    summary = asked.send(plan, asked.folder)
-    asked.show(summary, render(summary))
+    stored = gather(RunSpec, given).plan
+    plan = load_plan(stored) if stored else make_plan(gather(PlanSpec, given))
+    summary = _send(given, plan, _folder(given))
+    _show(given, summary, render(summary))
     return int(summary["exit_code"])
 
 
 def plan_command(given: Namespace) -> int:
     """Make a plan and write it."""
     plan = make_plan(gather(PlanSpec, given))
-    try:
-        write_file(Path(given.to), plan.dump())
-    except OSError as error:
-        raise SettingsError(f"-o {given.to}: {error.strerror}") from None
+    write_file(Path(given.to), plan.dump())
     print(f"{given.to}: {len(plan.requests)} requests, sha256 {plan.sha256}")
     return Exit.OK
 
 
 def sweep_command(given: Namespace) -> int:
     """Run one load at several rates."""
-    try:
-        rates = [positive(text) for text in given.rates.split(",")]
-    except ValueError as error:
-        raise SettingsError(f"--rates {given.rates}: {error}") from None
-    asked = Asked.of(given)
-    runs = sweep.sweep(rates, asked.measure)
-    asked.show_rates(runs, render_rates(runs))
+    runs = sweep.sweep(given.rates, partial(_measure, given))
+    _show_rates(given, runs, render_rates(runs))
     return exit_code({Exit(summary["exit_code"]) for summary in runs.values()})
 
 
 def search_command(given: Namespace) -> int:
     """Find the highest rate that meets the objectives."""
-    asked = Asked.of(given)
-    if not asked.run.slo:
+    if not gather(RunSpec, given).slo:
         raise SettingsError("search needs an objective, such as --slo ttft.p90=500ms")
-    found = sweep.search(asked.plan.rate or 1.0, asked.measure)
+    found = sweep.search(gather(PlanSpec, given).rate or 1.0, partial(_measure, given))
     lines = [render_rates(found.runs), f"highest rate that meets all: {found.passing:g}/s"]
     if found.broken:
         lines.append(f"first to break, at {found.failing:g}/s: {', '.join(found.broken)}")
     if not found.last["valid"]:
         lines.append("ended there: the client was the limit")
     verdict = {"passing": found.passing, "failing": found.failing, "broken": found.broken}
-    asked.show_rates(found.runs, "\n".join(lines), **verdict)
+    _show_rates(given, found.runs, "\n".join(lines), **verdict)
     if found.cut_short:
         return int(found.last["exit_code"])
     return Exit.OK if found.passing else Exit.SLO_MISSED
@@ -136,27 +122,20 @@ def compare_command(given: Namespace) -> int:
 
 def report_command(given: Namespace) -> int:
     """Show a stored run again, and draw its page anew."""
-    from loadgen.html import run_page  # plotly takes a second to import
-
     summary, records = read_run(given.folder)
-    run_page(summary, records).write(prepare_folder(given.folder) / "report.html")
+    _write_page(prepare_folder(given.folder), summary, records)
     print(render(summary))
     return int(summary["exit_code"])
 
 
-def selftest_command(_: Namespace) -> int:
-    """Check the client against a server with known answers, and find its own limit."""
-    return selftest()
-
-
-COMMANDS = {
+COMMANDS: dict[str, Callable[[Namespace], int]] = {
     "run": run_command,
     "sweep": sweep_command,
     "search": search_command,
     "compare": compare_command,
     "plan": plan_command,
     "report": report_command,
-    "selftest": selftest_command,
+    "selftest": lambda _: selftest(),
 }
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import httpx
@@ -14,7 +15,6 @@ from core.errors import SettingsError
 from loadgen.observe import CANCELLED, INTERRUPTED, Exchange
 from loadgen.spec import RunSpec, parse_header
 
-PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
 # uvicorn closes an idle connection after 5 s; a request sent into that moment would fail
 KEEP_ALIVE_S = 4.0
 
@@ -28,12 +28,18 @@ class Client:
 
     def __init__(self, url: str, spec: RunSpec) -> None:
         self.url = url.rstrip("/").removesuffix("/v1")
-        self._headers = {"accept-encoding": "identity", "content-type": "application/json"}
+        headers = {"accept-encoding": "identity", "content-type": "application/json"}
         if spec.api_key:
-            self._headers["authorization"] = f"Bearer {spec.api_key}"
-        self._headers |= dict(map(parse_header, spec.header))
-        self._tls = httpx.create_ssl_context(trust_env=False)
-        self._all: list[httpx.AsyncClient] = []
+            headers["authorization"] = f"Bearer {spec.api_key}"
+        self._new = partial(
+            httpx.AsyncClient,
+            base_url=self.url,
+            headers=headers | dict(map(parse_header, spec.header)),
+            verify=httpx.create_ssl_context(trust_env=False),
+            timeout=None,
+            limits=httpx.Limits(max_connections=1, keepalive_expiry=KEEP_ALIVE_S),
+            trust_env=False,
+        )
         self._free: list[httpx.AsyncClient] = []
 
     @contextmanager
@@ -45,20 +51,8 @@ class Client:
         finally:
             self._free.append(http)
 
-    def _new(self) -> httpx.AsyncClient:
-        http = httpx.AsyncClient(
-            base_url=self.url,
-            headers=self._headers,
-            verify=self._tls,
-            timeout=None,
-            limits=httpx.Limits(max_connections=1, keepalive_expiry=KEEP_ALIVE_S),
-            trust_env=False,
-        )
-        self._all.append(http)
-        return http
-
     async def close(self) -> None:
-        await asyncio.gather(*(http.aclose() for http in self._all))
+        await asyncio.gather(*(http.aclose() for http in self._free))
 
     async def ask(
         self, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = 10.0

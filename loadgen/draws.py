@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 
@@ -25,23 +26,16 @@ class Arrival:
         Every process is drawn at rate 1 and then stretched, so that runs at different rates share
         their randomness. `span_s` is how long a ramp takes; it stays at its end rate thereafter.
         """
-        elapsed = 0.0
+        shape = 1.0 / self.a**2 if self.kind == "gamma" else 1.0  # at 1 it is the exponential
+        arrivals = 0.0
         while True:
-            elapsed += self._unit_gap(rng)
+            arrivals += 1.0 if self.kind == "constant" else rng.gammavariate(shape, 1.0 / shape)
             if self.kind == "closed":
                 yield 0.0
             elif self.kind == "ramp":
-                yield self._ramp_time_s(elapsed, span_s)
+                yield self._ramp_time_s(arrivals, span_s)
             else:
-                yield elapsed / rate
-
-    def _unit_gap(self, rng: random.Random) -> float:
-        if self.kind == "constant":
-            return 1.0
-        if self.kind == "gamma":
-            shape = 1.0 / self.a**2
-            return rng.gammavariate(shape, 1.0 / shape)
-        return rng.expovariate(1.0)
+                yield arrivals / rate
 
     def _ramp_time_s(self, arrivals: float, span_s: float) -> float:
         """Invert the expected number of arrivals by time t: a·t + (b − a)·t²/(2·span)."""
@@ -55,7 +49,7 @@ class Arrival:
 def parse_arrival(text: str) -> Arrival:
     """Read `poisson`, `constant`, `gamma:CV`, `ramp:A-B` or `closed:N`."""
     kind, _, rest = text.partition(":")
-    try:
+    with suppress(ValueError):  # a text that is none of these is refused below
         if kind in ("poisson", "constant") and not rest:
             return Arrival(kind)
         if kind == "gamma" and float(rest) > 0:
@@ -66,8 +60,6 @@ def parse_arrival(text: str) -> Arrival:
             start, end = map(float, rest.split("-"))
             if start >= 0 and end > 0:
                 return Arrival(kind, start, end)
-    except ValueError:
-        pass  # said below, as for every other text that is none of these
     raise ValueError(f"{text!r} is not poisson, constant, gamma:CV, ramp:A-B or closed:N")
 
 
@@ -118,8 +110,13 @@ def parse_map(text: str) -> dict[str, Lengths]:
     return {name: parse_lengths(span) for name, _, span in parts}
 
 
-def map_by_rank(values: Sequence[int], onto: Lengths) -> list[int]:
-    """Spread `values` evenly over `onto` by rank: order and ties survive, magnitudes do not."""
+def map_by_rank(values: Sequence[int], onto: Lengths | None) -> Sequence[int]:
+    """Spread `values` evenly over `onto` by rank: order and ties survive, magnitudes do not.
+
+    Without `onto` they stay as they are.
+    """
+    if onto is None:
+        return values
     rank = {value: i for i, value in enumerate(sorted(set(values)))}
     steps = max(len(rank) - 1, 1)
     return [onto.lo + round((onto.hi - onto.lo) * rank[value] / steps) for value in values]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 
-from loadgen.measure import answered, samples_of
+from loadgen.measure import PER_REQUEST, answered, pooled
 from loadgen.observe import Record
 from loadgen.page import COLOURS, Page, bars, figure, line
 from loadgen.table import render
@@ -16,23 +16,15 @@ from loadgen.table import render
 
 def run_page(summary: dict[str, Any], records: Sequence[Record]) -> Page:
     """Lay out one run: the table as text, then the plots."""
-    figures = [over_time(records), ttft_over_time(records), ecdfs(records), bill_bars(summary)]
-    return _page("loadgen", render(summary), figures)
+    plots = (over_time(records), ttft_over_time(records), ecdfs(records), bill_bars(summary))
+    return Page("loadgen", render(summary), *plots)
 
 
 def sweep_page(
-    text: str, runs: Iterable[dict[str, Any]], predicted: Sequence[dict[str, float]]
+    text: str, runs: Sequence[dict[str, Any]], predicted: Sequence[dict[str, float]]
 ) -> Page:
     """Lay out a sweep: its table, then measured and predicted latency over throughput."""
-    return _page("loadgen sweep", text, [latency_throughput(runs, predicted)])
-
-
-def _page(title: str, text: str, figures: Sequence[go.Figure]) -> Page:
-    page = Page(title)
-    page.text(text)
-    for drawn in figures:
-        page.figure(drawn)
-    return page
+    return Page("loadgen sweep", text, latency_throughput(runs, predicted))
 
 
 def over_time(records: Sequence[Record]) -> go.Figure:
@@ -49,10 +41,10 @@ def over_time(records: Sequence[Record]) -> go.Figure:
 
 def ttft_over_time(records: Sequence[Record]) -> go.Figure:
     drawn = figure("Time to first token", "intended start, seconds", "ms")
-    starts = [record.intended_s for record in answered(records)]
+    good = answered(records)
     for metric in ("ttft", "ttft_send"):
-        values = (value * 1e3 for value in samples_of(metric, records))
-        line(drawn, metric, starts, values, mode="markers")
+        values_ms = ((PER_REQUEST[metric](record) or 0.0) * 1e3 for record in good)
+        line(drawn, metric, (record.intended_s for record in good), values_ms, mode="markers")
     return drawn
 
 
@@ -63,7 +55,7 @@ def ecdfs(records: Sequence[Record]) -> go.Figure:
     """
     drawn = figure("Distributions, with 95 % bands", "ms", "share of answered requests")
     for metric, colour in zip(("ttft", "e2e", "tpot"), COLOURS, strict=False):
-        values = sorted(value * 1e3 for value in samples_of(metric, records))
+        values = [value * 1e3 for value, _ in pooled(metric, records)]
         n = len(values)
         reach = math.sqrt(math.log(2 / 0.05) / (2 * n)) if n else 0.0
         shares = [(k + 1) / n for k in range(n)]
@@ -90,15 +82,15 @@ def bill_bars(summary: dict[str, Any]) -> go.Figure:
 
 
 def latency_throughput(
-    runs: Iterable[dict[str, Any]], predicted: Sequence[dict[str, float]]
+    runs: Sequence[dict[str, Any]], predicted: Sequence[dict[str, float]]
 ) -> go.Figure:
     title = "Latency over throughput, and the cost model's floor"
     drawn = figure(title, "output tokens/s", "ITL, ms")
-    measured = [(run["rates"]["output_tokens_per_s"], run["metrics"]["itl"]) for run in runs]
     for name in ("p50", "p90"):
-        shown = [(rate, itl[name]["value"]) for rate, itl in measured if itl[name]]
-        x, y = [rate for rate, _ in shown], [value for _, value in shown]
-        line(drawn, f"ITL {name}", x, y, mode="lines+markers")
+        known = [run for run in runs if run["metrics"]["itl"][name]]
+        rates = [run["rates"]["output_tokens_per_s"] for run in known]
+        latencies = [run["metrics"]["itl"][name]["value"] for run in known]
+        line(drawn, f"ITL {name}", rates, latencies, mode="lines+markers")
     if predicted:
         rates = [point["output_tokens_per_s"] for point in predicted]
         floors = [point["itl_ms"] for point in predicted]

@@ -40,11 +40,13 @@ class Scrape:
             samples.setdefault(name, []).append((dict(_LABEL.findall(labels)), float(value)))
         return samples
 
-    def total(self, name: str, **labels: str) -> float | None:
-        """Sum over the samples that carry `labels`; None where there is none."""
-        samples = self._samples.get(name, ())
-        found = [value for own, value in samples if labels.items() <= own.items()]
-        return sum(found) if found else None
+    def total(self, *names: str, **labels: str) -> float | None:
+        """Sum the first name's samples that carry `labels`, or the next one's; None without any."""
+        for name in names:
+            samples = self._samples.get(name, ())
+            if found := [value for own, value in samples if labels.items() <= own.items()]:
+                return sum(found)
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,11 @@ class Window:
     def mean(self, histogram: str, *kinds: str) -> float | None:
         """Give a histogram's mean over the window; with `kinds`, over those of its series."""
         each = [{"kind": kind} for kind in kinds] or [{}]
-        sums = (self.grew(f"{histogram}_sum", **labels) for labels in each)
-        counts = (self.grew(f"{histogram}_count", **labels) for labels in each)
-        return divide(sum(map(_or_zero, sums)), sum(map(_or_zero, counts)))
-
-
-def _or_zero(value: float | None) -> float:
-    return value or 0.0
+        whole, count = (
+            sum(self.grew(f"{histogram}_{part}", **labels) or 0.0 for labels in each)
+            for part in ("sum", "count")
+        )
+        return divide(whole, count)
 
 
 def divide(top: float | None, bottom: float | None) -> float | None:
@@ -80,10 +80,6 @@ def mean(values: Iterable[float | None]) -> float | None:
     return fmean(known) if known else None
 
 
-def _ms(value_s: float | None) -> float | None:
-    return None if value_s is None else value_s * 1e3
-
-
 def server_view(scrapes: Sequence[Scrape], warmup_s: float) -> dict[str, Any]:
     """Join the window after the warm-up: efficiency, floors, use of bandwidth, batch, KV."""
     inside = [scrape for scrape in scrapes if scrape.t_s >= warmup_s]
@@ -93,31 +89,27 @@ def server_view(scrapes: Sequence[Scrape], warmup_s: float) -> dict[str, Any]:
     step, floor = "floorline_step_duration_seconds", "floorline_step_floor_seconds"
     busy_s = window.grew(f"{step}_sum")
     moved = divide(window.grew("floorline_bytes_moved_total"), busy_s)
+    means_s = {
+        "step_ms": window.mean(step),
+        "floor_step_ms": window.mean(floor),
+        "floor_prefill_step_ms": window.mean(floor, "prefill", "mixed"),
+        "floor_decode_step_ms": window.mean(floor, "decode", "mixed"),
+    }
     return {
         "efficiency": divide(window.grew(f"{floor}_sum"), busy_s),
-        "step_ms": _ms(window.mean(step)),
-        "floor_step_ms": _ms(window.mean(floor)),
-        "floor_prefill_step_ms": _ms(window.mean(floor, "prefill", "mixed")),
-        "floor_decode_step_ms": _ms(window.mean(floor, "decode", "mixed")),
+        **{name: None if s is None else s * 1e3 for name, s in means_s.items()},
         "mbu": divide(moved, window.last.total("floorline_peak_bytes_per_second", level="dram")),
         "mean_batch": window.mean("floorline_step_batch_requests"),
-        "mean_running": mean(_first(scrape, RUNNING) for scrape in inside),
+        "mean_running": mean(scrape.total(*RUNNING) for scrape in inside),
         "kv_use": mean(map(_kv_use, inside)),
         "preemptions": window.grew("floorline_preemptions_total"),
-        "floor_violations": window.grew("floorline_floor_violations_total"),
-        "cost_usd": window.grew("floorline_cost_usd_total"),
     }
-
-
-def _first(scrape: Scrape, names: Iterable[str]) -> float | None:
-    return next((value for name in names if (value := scrape.total(name)) is not None), None)
 
 
 def _kv_use(scrape: Scrape) -> float | None:
     used = scrape.total("floorline_kv_blocks", state="referenced")
-    if used is None:
-        return _first(scrape, KV_USE)
-    return divide(used, scrape.total("floorline_kv_blocks"))
+    share = divide(used, scrape.total("floorline_kv_blocks"))
+    return scrape.total(*KV_USE) if used is None else share
 
 
 def floors_ms(records: Iterable[Record], server: dict[str, Any]) -> dict[str, float | None]:

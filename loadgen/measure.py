@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from loadgen.observe import CANCELLED, INTERRUPTED, OK, Record
+from loadgen.observe import OK, Record
 from loadgen.spec import Slo
-from loadgen.stats import Weighted, each_once, percentile, summarise, summarise_pooled
+from loadgen.stats import Weighted, percentile, summarise, summarise_pooled
 
 DEFINITIONS = {
     "ttft": "c1 - s",
@@ -63,33 +63,44 @@ def answered(records: Iterable[Record]) -> list[Record]:
     return [record for record in records if record.outcome == OK]
 
 
-def samples_of(metric: str, records: Iterable[Record]) -> list[float]:
-    """Collect a per-request metric over answered requests, where it is defined."""
-    values = map(PER_REQUEST[metric], answered(records))
-    return [value for value in values if value is not None]
+def samples(metric: str, record: Record) -> list[Weighted]:
+    """Give an answered request's samples: one a gap for `itl` and `icl`, else one, or none."""
+    if metric == "itl":
+        return token_gaps(record)
+    if metric == "icl":
+        return [(gap, 1) for gap, _ in chunk_gaps(record)]
+    value = PER_REQUEST[metric](record)
+    return [] if value is None else [(value, 1)]
+
+
+def pooled(metric: str, records: Iterable[Record], failures: bool = False) -> list[Weighted]:
+    """Sort a metric's samples over the answered requests.
+
+    With `failures` each failed request is an endless wait; for `itl`, one for every token.
+    """
+    known = [sample for record in answered(records) for sample in samples(metric, record)]
+    lost = [record for record in records if record.failed and failures]
+    endless = [(math.inf, r.asked_output_tokens if metric == "itl" else 1) for r in lost]
+    return sorted(known + endless) if known or metric != "itl" else []
 
 
 def counted(records: Iterable[Record], warmup_s: float) -> list[Record]:
     """Keep what is measured: meant to start after the warm-up, ended by neither plan nor user."""
-    ended = (CANCELLED, INTERRUPTED)
-    return [r for r in records if r.intended_s >= warmup_s and r.outcome not in ended]
+    return [r for r in records if r.intended_s >= warmup_s and (r.failed or r.outcome == OK)]
 
 
 def all_metrics(records: Sequence[Record]) -> dict[str, Any]:
     """Summarise every definition over the answered requests."""
-    good = answered(records)
-    metrics = {metric: summarise(samples_of(metric, good)) for metric in PER_REQUEST}
-    metrics["itl"] = summarise_pooled(gap for r in good for gap in token_gaps(r))
-    metrics["icl"] = summarise_pooled((gap, 1) for r in good for gap, _ in chunk_gaps(r))
+    metrics = {m: summarise(value for value, _ in pooled(m, records)) for m in PER_REQUEST}
+    metrics |= {m: summarise_pooled(pooled(m, records)) for m in ("itl", "icl")}
     metrics["send_lag"] = summarise(record.sent_s - record.intended_s for record in records)
     return {name: metrics[name] for name in DEFINITIONS}
 
 
 def with_failures(records: Sequence[Record]) -> dict[str, Any]:
     """Summarise again with each failure as an endless wait: what a user of the service sees."""
-    endless = [math.inf for record in records if record.failed]
     metrics = ("ttft", "e2e", "tpot")
-    return {metric: summarise([*samples_of(metric, records), *endless]) for metric in metrics}
+    return {m: summarise(value for value, _ in pooled(m, records, failures=True)) for m in metrics}
 
 
 def total(values: Iterable[int | None]) -> int | None:
@@ -123,22 +134,18 @@ def outcomes(records: Iterable[Record]) -> dict[str, int]:
     return dict(sorted(Counter(record.outcome for record in records).items()))
 
 
-def request_value(metric: str, record: Record) -> float | None:
-    """Give a request's own value of an SLO's metric; for `itl` its mean over tokens."""
-    if metric != "itl":
-        return PER_REQUEST[metric](record)
-    gaps = token_gaps(record)
-    tokens = sum(k for _, k in gaps)
-    return sum(gap * k for gap, k in gaps) / tokens if tokens else None
-
-
 def is_good(record: Record, slos: Iterable[Slo]) -> bool:
-    """Say whether a request was answered within every latency limit; undefined values pass."""
+    """Say whether a request was answered within every latency limit; undefined values pass.
+
+    Its value of `itl` is the mean over its tokens.
+    """
     if record.outcome != OK:
         return False
-    latencies = [slo for slo in slos if slo.metric != "errors"]
-    values = ((request_value(slo.metric, record), slo.limit) for slo in latencies)
-    return all(value is None or value <= limit for value, limit in values)
+    for slo in slos:
+        own = [] if slo.metric == "errors" else samples(slo.metric, record)
+        if sum(value * weight for value, weight in own) > slo.limit * sum(w for _, w in own):
+            return False
+    return True
 
 
 def judge(slo: Slo, records: Sequence[Record]) -> dict[str, Any]:
@@ -147,24 +154,13 @@ def judge(slo: Slo, records: Sequence[Record]) -> dict[str, Any]:
     Returns: `met` is None where the metric is not known or the samples are too few.
     """
     value: float | None = None
-    if slo.metric == "errors" and records:
-        value = sum(record.failed for record in records) / len(records)
-    elif slo.quantile is not None:
-        samples = _with_endless(slo.metric, records)
-        value = percentile(samples, slo.quantile) if samples else None
+    errors = slo.metric == "errors"
+    if slo.quantile is not None:
+        waits = pooled(slo.metric, records, failures=True)
+        value = percentile(waits, slo.quantile) if waits else None
     elif records:
-        value = sum(is_good(record, [slo]) for record in records) / len(records)
-    everyone = slo.quantile is None and slo.metric != "errors"
+        value = sum(r.failed if errors else is_good(r, [slo]) for r in records) / len(records)
+    everyone = slo.quantile is None and not errors
     met = None if value is None else value == 1 if everyone else value <= slo.limit
     shown = "inf" if value == math.inf else value
     return {"slo": slo.text, "limit": slo.limit, "value": shown, "met": met}
-
-
-def _with_endless(metric: str, records: Iterable[Record]) -> list[Weighted]:
-    """Sort a metric's samples with each failure as an endless wait; for `itl`, per token."""
-    lost = [record for record in records if record.failed]
-    if metric == "itl":
-        gaps = [gap for record in answered(records) for gap in token_gaps(record)]
-        endless = [(math.inf, record.asked_output_tokens) for record in lost]
-        return sorted([*gaps, *endless]) if gaps else []
-    return sorted(each_once([*samples_of(metric, records), *(math.inf for _ in lost)]))

@@ -11,6 +11,7 @@ import sys
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from email import message_from_string
 from http import HTTPStatus
 from typing import Any
 
@@ -20,7 +21,7 @@ STEP_S, FLOOR_S = 0.010, 0.004  # of a step, as its counters tell; a token is a 
 PRICE_NUSD = 3  # per output token
 PACKET_GAP_S = 0.002  # apart enough that the parts of a frame arrive one by one
 
-Frame = dict[str, Any] | str
+Frame = tuple[int, int, Any]  # chunks before it, its tokens, what it says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,28 +63,31 @@ class Mock:
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Answer one connection's requests."""
         try:
-            while await self._answer(writer, *await _read(reader)):
-                pass
+            while True:
+                first, _, rest = (await reader.readuntil(b"\r\n\r\n")).decode().partition("\r\n")
+                headers, route = message_from_string(rest), first.rpartition(" ")[0]
+                body = await reader.readexactly(int(headers.get("content-length", "0")))
+                await self._answer(writer, route, headers.get("authorization"), body)
         except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client hung up, as clients do
+            pass  # the client hung up, as clients do, or is hung up on, as told
         finally:
             writer.close()
 
-    async def _answer(self, writer: StreamWriter, route: str, key: str, body: bytes) -> bool:
-        """Answer one request; False closes the connection."""
+    async def _answer(self, writer: StreamWriter, route: str, key: str | None, body: bytes) -> None:
         mode = self.behaviour
-        if mode.api_key is not None and key != f"Bearer {mode.api_key}":
-            return _send(writer, 401, {"error": {"message": "wrong key"}})
-        if route == "GET /v1/models":
-            limits = {"vocab_size": mode.vocab_size, "max_model_len": mode.max_model_len}
-            return _send(writer, 200, {"data": [{"id": MODEL, **limits}]})
-        if route == "GET /bodies":
-            return _send(writer, 200, self.bodies)
-        if route == "GET /metrics" and mode.metrics:
-            return _send(writer, 200, self._metrics())
-        if route in ("POST /v1/completions", "POST /v1/chat/completions"):
-            return await self._generate(writer, json.loads(body), chat="chat" in route)
-        return _send(writer, 404, {"error": {"message": "no such path"}})
+        limits = {"vocab_size": mode.vocab_size, "max_model_len": mode.max_model_len}
+        if mode.api_key and key != f"Bearer {mode.api_key}":
+            _send(writer, 401, {"error": {"message": "wrong key"}})
+        elif route == "GET /v1/models":
+            _send(writer, 200, {"data": [{"id": MODEL, **limits}]})
+        elif route == "GET /bodies":
+            _send(writer, 200, self.bodies)
+        elif route == "GET /metrics" and mode.metrics:
+            _send(writer, 200, self._metrics())
+        elif route in ("POST /v1/completions", "POST /v1/chat/completions"):
+            await self._generate(writer, json.loads(body), chat="chat" in route)
+        else:
+            _send(writer, 404, {"error": {"message": "no such path"}})
 
     def _metrics(self) -> str:
         wrong, tokens = len(self.bodies) > 1, self._generated
@@ -106,7 +110,7 @@ class Mock:
         }
         return "".join(f"floorline_{name} {value}\n" for name, value in counts.items())
 
-    async def _generate(self, writer: StreamWriter, body: dict[str, Any], chat: bool) -> bool:
+    async def _generate(self, writer: StreamWriter, body: dict[str, Any], chat: bool) -> None:
         mode, now = self.behaviour, asyncio.get_running_loop().time()
         if self._thaws_at is None and mode.freeze_s and body.get("stream"):
             self._thaws_at = (now + mode.freeze_at_s, now + mode.freeze_at_s + mode.freeze_s)
@@ -114,115 +118,79 @@ class Mock:
         fails = mode.fail_every and len(self.bodies) % mode.fail_every == 0
         failure = mode.failure if fails else ""
         if failure == "500":
-            return _send(writer, 500, {"error": {"message": "as told"}})
-        prompt = _prompt_tokens(body)
+            _send(writer, 500, {"error": {"message": "as told"}})
+            return
+        # an id is a token, and so is a word
+        prompt, messages = body.get("prompt"), body.get("messages")
+        words = (message["content"].split() for message in messages or [{"content": prompt}])
+        prompted = len(prompt) if isinstance(prompt, list) else sum(map(len, words))
         tokens = body["max_tokens"] // 2 if failure == "early" else body["max_tokens"]
-        self._prompted += prompt
+        self._prompted += prompted
         if not body.get("stream"):
             self._generated += tokens
-            return _send(writer, 200, {"choices": [{"text": "x" * tokens}]})
-        writer.write(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
-            b"transfer-encoding: chunked\r\n\r\n"
-        )
-        frames = list(self._frames(prompt, tokens, chat, failure))
-        await self._stream(writer, frames, now + mode.first_s)
+            _send(writer, 200, {"choices": [{"text": "x" * tokens}]})
+            return
+        writer.write(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+        await self._stream(writer, list(self._frames(prompted, tokens, chat, failure)), now)
         if failure == "hang":
             await asyncio.sleep(3600)
-        writer.write(b"" if failure == "broken" else b"0\r\n\r\n")
-        return failure != "broken"
+        if failure == "broken":
+            raise ConnectionAbortedError
+        writer.write(b"0\r\n\r\n")
 
-    def _frames(
-        self, prompt: int, tokens: int, chat: bool, failure: str
-    ) -> Iterator[tuple[int, Frame]]:
-        """Yield (chunks before it, frame)."""
+    def _frames(self, prompt: int, tokens: int, chat: bool, failure: str) -> Iterator[Frame]:
         mode, sent, chunk = self.behaviour, 0, 0
         if chat:
-            yield 0, {"choices": [{"delta": {"role": "assistant", "content": ""}}]}
+            yield 0, 0, {"choices": [{"delta": {"role": "assistant", "content": ""}}]}
         while sent < tokens and failure != "empty":
             k = min(mode.tokens_per_chunk, tokens - sent)
             sent += k
             said = {"delta": {"content": "x" * k}} if chat else {"text": "x" * k}
             usage = {"usage": _usage(prompt, sent)} if mode.running_usage else {}
-            yield chunk, {"choices": [{**said, "token_ids": [1] * k}], **usage}
+            yield chunk, k, {"choices": [{**said, "token_ids": [1] * k}], **usage}
             chunk += 1
             if failure in ("broken", "error", "hang") and sent * 2 >= tokens:
                 if failure == "error":
-                    yield chunk, {"error": {"message": "as told"}}
-                    yield chunk, "[DONE]"
+                    yield chunk, 0, {"error": {"message": "as told"}}
                 return
         last = max(chunk - 1, 0)
-        yield last, {"choices": [{"text": "", "delta": {}, "finish_reason": "length"}]}
+        yield last, 0, {"choices": [{"text": "", "delta": {}, "finish_reason": "length"}]}
         if mode.final_usage:
-            yield last, {"choices": [], "usage": _usage(prompt, sent), "cost": _cost(sent)}
-        yield last, "[DONE]"
+            paid = {"floor_ms": sent * FLOOR_S * 1e3, "cost_usd": sent * PRICE_NUSD / 1e9}
+            cost = {"cached_tokens": 0, **paid}
+            yield last, 0, {"choices": [], "usage": _usage(prompt, sent), "cost": cost}
+        yield last, 0, None
 
-    async def _stream(
-        self, writer: StreamWriter, frames: list[tuple[int, Frame]], first_at: float
-    ) -> None:
+    async def _stream(self, writer: StreamWriter, frames: list[Frame], start: float) -> None:
         """Write each frame at its deadline; a freeze delays all that falls into it."""
         mode, loop = self.behaviour, asyncio.get_running_loop()
         for i in range(0, len(frames), mode.join):
             group = frames[i : i + mode.join]
-            due = first_at + group[-1][0] * mode.gap_s
+            due = start + mode.first_s + group[-1][0] * mode.gap_s
             await asyncio.sleep(max(due - loop.time(), 0))
             if self._thaws_at and self._thaws_at[0] <= loop.time() < self._thaws_at[1]:
                 await asyncio.sleep(self._thaws_at[1] - loop.time())
-            self._generated += sum(_tokens(frame) for _, frame in group)
-            data = b"".join(_event(frame) for _, frame in group)
+            self._generated += sum(tokens for _, tokens, _ in group)
+            said = (json.dumps(frame) if frame else "[DONE]" for _, _, frame in group)
+            data = "".join(f"data: {text}\n\n" for text in said).encode()
             size = -(-len(data) // mode.packets)
-            for start in range(0, len(data), size):
-                if start:
+            for first in range(0, len(data), size):
+                if first:
                     await asyncio.sleep(PACKET_GAP_S)
-                part = data[start : start + size]
+                part = data[first : first + size]
                 writer.write(b"%x\r\n%b\r\n" % (len(part), part))
                 await writer.drain()
 
 
-def _event(frame: Frame) -> bytes:
-    text = frame if isinstance(frame, str) else json.dumps(frame)
-    return f"data: {text}\n\n".encode()
-
-
-def _tokens(frame: Frame) -> int:
-    choices = () if isinstance(frame, str) else frame.get("choices", ())
-    return sum(len(choice.get("token_ids", ())) for choice in choices)
-
-
 def _usage(prompt: int, output: int) -> dict[str, Any]:
-    counts = {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+    counts = {"prompt_tokens": prompt, "completion_tokens": output}
     return {**counts, "prompt_tokens_details": {"cached_tokens": 0}}
 
 
-def _cost(output: int) -> dict[str, Any]:
-    floor_ms, usd = output * FLOOR_S * 1e3, output * PRICE_NUSD / 1e9
-    return {"cached_tokens": 0, "floor_ms": floor_ms, "cost_usd": usd}
-
-
-def _prompt_tokens(body: dict[str, Any]) -> int:
-    """Count as this server's tokenizer would: an id each, or a word each."""
-    prompt = body.get("prompt")
-    if isinstance(prompt, list):
-        return len(prompt)
-    messages = body.get("messages") or [{"content": prompt}]
-    return sum(len(message["content"].split()) for message in messages)
-
-
-async def _read(reader: StreamReader) -> tuple[str, str, bytes]:
-    """Read one request: method and path, authorization, body."""
-    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-    first, *lines = head.strip().split("\r\n")
-    pairs = (line.split(":", 1) for line in lines)
-    headers = {name.lower(): value.strip() for name, value in pairs}
-    body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return first.rpartition(" ")[0], headers.get("authorization", ""), body
-
-
-def _send(writer: StreamWriter, status: int, answer: Any) -> bool:
+def _send(writer: StreamWriter, status: int, answer: Any) -> None:
     body = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
     head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
-    return True
 
 
 async def _main(behaviour: Behaviour) -> None:

@@ -75,9 +75,19 @@ class Record:
         """Give a number of the server's `usage`."""
         return (self.usage or {}).get(name)
 
+    def charged(self, name: str) -> Any:
+        """Give a number of the server's `cost`."""
+        return (self.cost or {}).get(name)
+
     @property
     def output_tokens(self) -> int | None:
         return self.used("completion_tokens")
+
+    @property
+    def cached_tokens(self) -> int | None:
+        details: Any = self.used("prompt_tokens_details") or {}
+        cached = details.get("cached_tokens")
+        return cached if isinstance(cached, int) else None
 
 
 @dataclass(slots=True)
@@ -126,12 +136,26 @@ class Reading:
             self.running_tokens = usage.get("completion_tokens")
         if text := "".join(map(_said, choices)):
             self.texts.append(text)
-            self.content.append((t_s, self._new_tokens() if choices and usage else None))
+            total = self.running_tokens or 0
+            self.content.append((t_s, total - self.content_tokens if usage else None))
+            self.content_tokens = total if usage else self.content_tokens
 
-    def _new_tokens(self) -> int:
-        total = self.running_tokens or 0
-        new, self.content_tokens = total - self.content_tokens, total
-        return new
+    def outcome(self, exchange: Exchange, ignore_eos: bool) -> tuple[str, str]:
+        """Name how the exchange ended, and give what was told of it."""
+        used, wanted = (self.usage or {}).get("completion_tokens"), exchange.planned.output_tokens
+        if exchange.failure:
+            return exchange.failure, exchange.detail
+        if exchange.status != 200:
+            return f"http_{exchange.status}", exchange.body[:300].decode("utf-8", "replace")
+        if self.error:
+            return "stream_error", self.error
+        if not self.done:
+            return "broken_stream", ""
+        if not self.content:
+            return "no_content", ""
+        if ignore_eos and used is not None and used < wanted:
+            return "early_stop", f"{used} of {wanted} tokens"
+        return OK, ""
 
 
 def _said(choice: dict[str, Any]) -> str:
@@ -144,37 +168,16 @@ def _said(choice: dict[str, Any]) -> str:
 def read_record(exchange: Exchange, prompt_tokens: int, ignore_eos: bool) -> Record:
     """Parse an exchange and name its outcome."""
     reading = Reading.of(exchange) if exchange.status == 200 else Reading()
-    outcome, detail = _outcome(exchange, reading, ignore_eos)
+    outcome, detail = reading.outcome(exchange, ignore_eos)
+    same = {name: getattr(exchange, name) for name in ("intended_s", "woke_s", "sent_s", "end_s")}
+    told = {name: getattr(reading, name) for name in ("content", "usage", "cost", "finish_reason")}
     return Record(
         i=exchange.planned.i,
-        intended_s=exchange.intended_s,
-        woke_s=exchange.woke_s,
-        sent_s=exchange.sent_s,
-        end_s=exchange.end_s,
         outcome=outcome,
         detail=detail,
         asked_prompt_tokens=prompt_tokens,
         asked_output_tokens=exchange.planned.output_tokens,
-        content=reading.content,
         counted_tokens=len(reading.token_ids) or reading.running_tokens,
-        usage=reading.usage,
-        cost=reading.cost,
-        finish_reason=reading.finish_reason,
+        **same,
+        **told,
     )
-
-
-def _outcome(exchange: Exchange, reading: Reading, ignore_eos: bool) -> tuple[str, str]:
-    used = (reading.usage or {}).get("completion_tokens")
-    if exchange.failure:
-        return exchange.failure, exchange.detail
-    if exchange.status != 200:
-        return f"http_{exchange.status}", bytes(exchange.body[:300]).decode("utf-8", "replace")
-    if reading.error:
-        return "stream_error", reading.error
-    if not reading.done:
-        return "broken_stream", ""
-    if not reading.content:
-        return "no_content", ""
-    if ignore_eos and used is not None and used < exchange.planned.output_tokens:
-        return "early_stop", f"{used} of {exchange.planned.output_tokens} tokens"
-    return OK, ""

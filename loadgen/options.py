@@ -1,30 +1,27 @@
-"""The flags, derived from the specs; and the spellings of other load generators."""
+"""The flags, derived from the specs; and what other load generators say in another way."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import fields
 from importlib.metadata import version
 from typing import Any, NoReturn, TypeVar
 
 from core.errors import SettingsError
-from loadgen.spec import (
-    OutputSpec,
-    PlanSpec,
-    RunSpec,
-    checked,
-    count,
-    parse_slo,
-    positive,
-    ratio,
-    seconds,
-)
+from loadgen.spec import PlanSpec, RunSpec, count, json_object, parse_slo, positive, ratio, seconds
 
 URL = "http://127.0.0.1:8000"
-COMMANDS = "run (the default), sweep, search, compare, plan, report, selftest"
-METAVARS = {seconds: "T", count: "N", int: "N", ratio: "SHARE"}
+EPILOG = "Commands: run (the default), sweep, search, compare, plan, report, selftest."
+FILES = "write run.json, requests.jsonl, run.csv, report.html"
+METAVARS = {seconds: "T", count: "N", int: "N", ratio: "SHARE", json_object: "JSON"}
 STORED = {"compare": ("a", "b"), "report": ("folder",), "selftest": ()}  # they make no load
-S = TypeVar("S", PlanSpec, RunSpec, OutputSpec)
+OTHERS: dict[str, tuple[str, Callable[[str], str], str]] = {  # said otherwise elsewhere
+    "--burstiness": ("arrival", lambda x: f"gamma:{positive(x) ** -0.5!r}", "gamma, CV = X^-1/2"),
+    "--random-input-len": ("prompt", lambda x: f"={count(x)}", "--prompt =X"),
+    "--random-output-len": ("output", lambda x: f"={count(x)}", "--output =X"),
+}
+S = TypeVar("S", PlanSpec, RunSpec)
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,33 +31,45 @@ class Parser(argparse.ArgumentParser):
 
 def parser_of(command: str) -> Parser:
     """Build the parser of one command."""
-    epilog = f"Commands: {COMMANDS}; each has its own --help."
-    parser = Parser(prog=f"loadgen {command}", allow_abbrev=False, epilog=epilog)
+    parser = Parser(prog=f"loadgen {command}", allow_abbrev=False, epilog=EPILOG)
     parser.add_argument("--version", action="version", version=f"loadgen {version('floorline')}")
+    for name in STORED.get(command, ()):
+        parser.add_argument(name, help="a folder that --out wrote")
     if command in STORED:
-        for name in STORED[command]:
-            parser.add_argument(name, help="a folder that --out wrote")
         return parser
     if command == "plan":
         parser.add_argument("-o", dest="to", required=True, metavar="FILE", help="where to write")
     else:
         parser.add_argument("url", nargs="?", default=URL, help=f"default: {URL}")
+        parser.add_argument("--out", metavar="DIR", help=FILES)
+        parser.add_argument("--format", choices=("text", "json"), help="default: text")
+        parser.add_argument("--quiet", action="store_true", help="no progress line")
         _add_spec(parser, "sending", RunSpec)
-        _add_spec(parser, "output", OutputSpec)
     if command == "sweep":
-        parser.add_argument("--rates", required=True, metavar="R,R,…", help="rates to measure")
+        _add(parser, "--rates", type=_positives, required=True, metavar="R,R,…", help="to measure")
     _add_spec(parser, "the load", PlanSpec)
     if command == "run":
-        _add_aliases(parser)
+        many = {"nargs": "+", "action": "extend", "metavar": "M:MS"}
+        _add(parser, "--goodput", dest="slo", type=_goodput, help="--slo M=…ms", **many)
+        for flag, (dest, parse, help) in OTHERS.items():
+            _add(parser, flag, dest=dest, type=parse, help=help)
     return parser
 
 
 def gather(spec: type[S], given: argparse.Namespace) -> S:
     """Build a spec of what was given; the rest has its defaults."""
-    names = [field.name for field in fields(spec) if field.name in given]
-    values: dict[str, Any] = {name: getattr(given, name) for name in names}
+    values: dict[str, Any] = {f.name: getattr(given, f.name, f.default) for f in fields(spec)}
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     return spec(**(values | lists))
+
+
+def _positives(text: str) -> list[float]:
+    return [positive(part) for part in text.split(",")]
+
+
+def _goodput(text: str) -> str:
+    metric, _, limit = text.partition(":")
+    return parse_slo(f"{metric.replace('e2el', 'e2e')}={limit}ms").text
 
 
 def _add_spec(parser: Parser, title: str, spec: type[S]) -> None:
@@ -71,52 +80,21 @@ def _add_spec(parser: Parser, title: str, spec: type[S]) -> None:
             how["help"] += f" (default: {field.default})"
         if isinstance(field.default, bool):
             how["action"] = "store_true"
-        _add(group, f"--{field.name.replace('_', '-')}", **how)
+        _add(group, f"--{field.name.replace('_', '-')}", *how.pop("also"), **how)
 
 
-def _add(group: Any, flag: str, **how: Any) -> None:
+def _add(group: Any, *flags: str, help: str, check: Any = None, **how: Any) -> None:
     """Add a flag that leaves no trace when it is not given, and whose parser's words are shown."""
-    if parse := how.get("type"):
-        how["type"] = _told(parse)
-        how.setdefault("metavar", METAVARS.get(parse, "X"))
-    help = how.pop("help").replace("%", "%%")
-    group.add_argument(flag, default=argparse.SUPPRESS, help=help, **how)
+    parse: Any = check or how.get("type")
 
-
-def _told(parse: Any) -> Any:
     def convert(text: str) -> Any:
         try:
-            return parse(text)
+            value = parse(text)
         except ValueError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
+        return text if check else value
 
-    return convert
-
-
-def _add_aliases(parser: Parser) -> None:
-    group = parser.add_argument_group("known spellings")
-    aliases = {
-        "--request-rate": ("rate", positive, "--rate"),
-        "--num-prompts": ("requests", count, "--requests"),
-        "--max-concurrency": ("max_inflight", count, "--max-inflight"),
-        "--burstiness": ("arrival", _burstiness, "--arrival gamma:CV, with CV = X^-1/2"),
-        "--random-input-len": ("prompt", _fixed, "--prompt =X"),
-        "--random-output-len": ("output", _fixed, "--output =X"),
-    }
-    for flag, (dest, parse, help) in aliases.items():
-        _add(group, flag, dest=dest, type=parse, help=help)
-    many = {"nargs": "+", "action": "extend", "metavar": "M:MS"}
-    _add(group, "--goodput", dest="slo", type=_goodput, help="--slo M=…ms", **many)
-
-
-def _burstiness(text: str) -> str:
-    return f"gamma:{positive(text) ** -0.5!r}"
-
-
-def _fixed(text: str) -> str:
-    return f"={count(text)}"
-
-
-def _goodput(text: str) -> str:
-    metric, _, limit = text.partition(":")
-    return checked(parse_slo)(f"{metric.replace('e2el', 'e2e')}={limit}ms")
+    if parse:
+        how = {"metavar": METAVARS.get(parse, "X"), **how, "type": convert}
+    shown = help.replace("%", "%%")
+    group.add_argument(*flags, default=argparse.SUPPRESS, help=shown, **how)

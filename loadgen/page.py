@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import plotly.graph_objects as go
-import plotly.io as pio
 
-from core.errors import SettingsError
 from loadgen.report import write_file
 
 COLOURS: Final = ("#1f5fa8", "#c8553d", "#3a7d44", "#8a6fae", "#b8860b", "#4a4a4a")
@@ -33,30 +31,26 @@ th:first-child, td:first-child {{ text-align: left; }}
 class Page:
     """Collects parts in order. The plotting library is written once, before the first plot."""
 
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._parts = [f"<h1>{html.escape(title)}</h1>"]
-        self._figures = 0
+    def __init__(self, title: str, text: str, *figures: go.Figure) -> None:
+        self._title, self._parts, self._plots = title, [_element("h1", title)], False
+        self._parts.append(_element("pre", text))
+        for drawn in figures:
+            self.figure(drawn)
 
     def heading(self, text: str) -> None:
-        self._parts.append(f"<h2>{html.escape(text)}</h2>")
+        self._parts.append(_element("h2", text))
 
     def paragraph(self, text: str, flag: bool = False) -> None:
-        kind = ' class="flag"' if flag else ""
-        self._parts.append(f"<p{kind}>{html.escape(text)}</p>")
-
-    def text(self, text: str) -> None:
-        self._parts.append(f"<pre>{html.escape(text)}</pre>")
+        self._parts.append(_element("p", text, ' class="flag"' if flag else ""))
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
-        head, *body = rows
-        lines = [_row("th", head), *(_row("td", row) for row in body)]
-        self._parts.append(f"<table>{''.join(lines)}</table>")
+        tags = ("th", *("td" for _ in rows[1:]))
+        cells = ("".join(_element(t, c) for c in row) for t, row in zip(tags, rows, strict=True))
+        self._parts.append(f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>")
 
     def figure(self, figure: go.Figure) -> None:
-        first = self._figures == 0
-        self._parts.append(pio.to_html(figure, full_html=False, include_plotlyjs=first))
-        self._figures += 1
+        self._parts.append(figure.to_html(full_html=False, include_plotlyjs=not self._plots))
+        self._plots = True
 
     def write(self, path: Path) -> None:
         """Write all of the file or nothing.
@@ -64,30 +58,20 @@ class Page:
         Raises:
             SettingsError: it cannot be written there.
         """
-        text = _PAGE.format(title=html.escape(self._title), body="\n".join(self._parts))
-        try:
-            write_file(path, text)
-        except OSError as error:
-            raise SettingsError(f"cannot write {path}: {error.strerror}") from None
+        body = "\n".join(self._parts)
+        write_file(path, _PAGE.format(title=html.escape(self._title), body=body))
 
 
-def _row(tag: str, cells: Iterable[str]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in cells)}</tr>"
+def _element(tag: str, text: str, attributes: str = "") -> str:
+    return f"<{tag}{attributes}>{html.escape(text)}</{tag}>"
 
 
 def figure(title: str, x: str, y: str, log: bool = False) -> go.Figure:
     """Start a plot; `log` makes both axes logarithmic."""
-    drawn = go.Figure()
-    kind = "log" if log else None
-    drawn.update_layout(
-        title=title,
-        xaxis={"title": x, "type": kind},
-        yaxis={"title": y, "type": kind},
-        template="plotly_white",
-        colorway=COLOURS,
-        height=420,
-        showlegend=True,
-    )
+    drawn = go.Figure(layout_title=title, layout_template="plotly_white", layout_colorway=COLOURS)
+    drawn.update_layout(xaxis_title=x, yaxis_title=y, height=420, showlegend=True)
+    if log:
+        drawn.update_layout(xaxis_type="log", yaxis_type="log")
     return drawn
 
 

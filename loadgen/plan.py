@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import SettingsError
-from loadgen.draws import Arrival, map_by_rank, parse_arrival, parse_lengths, parse_map
+from loadgen.draws import map_by_rank, parse_arrival, parse_lengths, parse_map
 from loadgen.spec import PlanSpec, parse_cancel, parse_sessions
-from loadgen.traces import TraceRow, read_trace
+from loadgen.traces import Row, read_trace
 
 DEFAULT_REQUESTS = 60
 PLAN_VERSION = 1
@@ -43,11 +43,8 @@ class Planned:
     think_s: float = 0.0
 
     def line(self) -> str:
-        fields = asdict(self)
-        if self.session is None:
-            for name in ("session", "turn", "think_s"):
-                del fields[name]
-        return json.dumps(fields)
+        fields = list(asdict(self).items())
+        return json.dumps(dict(fields[:6] if self.session is None else fields))
 
 
 @dataclass(frozen=True)
@@ -65,19 +62,20 @@ class Plan:
     def span_s(self) -> float:
         return self.requests[-1].t_s
 
+    @property
+    def closed(self) -> int | None:
+        """Give the concurrency of a closed loop; None is an open one, as every trace is."""
+        arrival = parse_arrival(self.spec["arrival"])
+        return int(arrival.a) if arrival.kind == "closed" and not self.spec["trace"] else None
+
     def sessions(self) -> list[list[Planned]]:
         """Group turns that must follow one another; without sessions each request is alone."""
-        key = lambda r: r.i if r.session is None else -1 - r.session  # noqa: E731
-        return [list(turns) for _, turns in groupby(self.requests, key)]
+        grouped = groupby(self.requests, lambda r: (r.session, r.i if r.session is None else 0))
+        return [list(turns) for _, turns in grouped]
 
     def dump(self) -> str:
-        header = {
-            "plan": PLAN_VERSION,
-            "seed": self.spec["seed"],
-            "requests": len(self.requests),
-            "sha256": self.sha256,
-            "spec": self.spec,
-        }
+        about = {"plan": PLAN_VERSION, "seed": self.spec["seed"], "requests": len(self.requests)}
+        header = about | {"sha256": self.sha256, "spec": self.spec}
         return "\n".join([json.dumps(header), *(r.line() for r in self.requests), ""])
 
 
@@ -92,11 +90,11 @@ def make_plan(spec: PlanSpec) -> Plan:
     turns, kind, mean_s = parse_sessions(spec.sessions) if spec.sessions else (1, "const", 0.0)
     requests: list[Planned] = []
     for i, row in enumerate(_arrivals(spec, turns)):
-        cancelled = cancel.random() < share
+        cancel_at = after_s if cancel.random() < share else None
         pause_s = mean_s * (think.expovariate(1.0) if kind == "exp" else 1.0)
-        seed, cancel_at = text.getrandbits(32), after_s if cancelled else None
-        t_s, session, turn = round(row.t_s, 6), *divmod(i, turns)
-        planned = Planned(i, t_s, row.prompt_tokens, row.output_tokens, seed, cancel_at)
+        session, turn = divmod(i, turns)
+        seed, lengths = text.getrandbits(32), (row.prompt_tokens, row.output_tokens)
+        planned = Planned(i, round(row.t_s, 6), *lengths, seed, cancel_at)
         if turns > 1:
             think_s = round(pause_s, 6) if turn else 0.0
             planned = replace(planned, session=session, turn=turn, think_s=think_s)
@@ -111,19 +109,20 @@ def _stream(spec: PlanSpec, name: str) -> random.Random:
     return random.Random(f"{spec.seed}:{name}")
 
 
-def _arrivals(spec: PlanSpec, turns: int) -> Iterator[TraceRow]:
+def _arrivals(spec: PlanSpec, turns: int) -> Iterator[Row]:
     """Yield a row for each request; all turns of a session carry the session's start."""
     if spec.trace:
         yield from (row for row in _trace_rows(spec, spec.trace) for _ in range(turns))
         return
     prompt, output = parse_lengths(spec.prompt), parse_lengths(spec.output)
     lengths = _stream(spec, "lengths")
-    for t_s in _times(spec, parse_arrival(spec.arrival)):
+    for t_s in _times(spec):
         for _ in range(turns):
-            yield TraceRow(t_s, prompt.draw(lengths), output.draw(lengths))
+            yield Row(t_s, prompt.draw(lengths), output.draw(lengths))
 
 
-def _times(spec: PlanSpec, arrival: Arrival) -> Iterator[float]:
+def _times(spec: PlanSpec) -> Iterator[float]:
+    arrival = parse_arrival(spec.arrival)
     if arrival.kind in ("poisson", "gamma", "constant") and spec.rate is None:
         raise SettingsError("--rate is missing: how many requests per second?")
     if spec.duration is not None and (spec.requests or arrival.kind == "closed"):
@@ -136,19 +135,13 @@ def _times(spec: PlanSpec, arrival: Arrival) -> Iterator[float]:
     return takewhile(lambda t_s: t_s < span_s, times)
 
 
-def _trace_rows(spec: PlanSpec, trace: str) -> list[TraceRow]:
-    rows = read_trace(trace)
+def _trace_rows(spec: PlanSpec, trace: str) -> Iterator[Row]:
+    times, prompts, outputs = zip(*read_trace(trace), strict=True)
     ranges = parse_map(spec.map) if spec.map else {}
-    prompts = [row.prompt_tokens for row in rows]
-    outputs = [row.output_tokens for row in rows]
-    if "prompt" in ranges:
-        prompts = map_by_rank(prompts, ranges["prompt"])
-    if "output" in ranges:
-        outputs = map_by_rank(outputs, ranges["output"])
-    times = [row.t_s / spec.speed for row in rows]
-    mapped = map(TraceRow, times, prompts, outputs)
+    lengths = map_by_rank(prompts, ranges.get("prompt")), map_by_rank(outputs, ranges.get("output"))
+    rows = map(Row, (t_s / spec.speed for t_s in times), *lengths)
     limit_s = spec.duration or math.inf
-    return list(islice(takewhile(lambda row: row.t_s < limit_s, mapped), spec.requests))
+    return islice(takewhile(lambda row: row.t_s < limit_s, rows), spec.requests)
 
 
 def load_plan(path: str) -> Plan:

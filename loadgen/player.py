@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from loadgen.client import PATHS, Client
+from loadgen.client import Client
 from loadgen.observe import CANCELLED, INTERRUPTED, Exchange, Reading, Record, read_record
 from loadgen.plan import Planned
-from loadgen.prompts import Conversation, Target
 from loadgen.spec import RunSpec
+from loadgen.target import Conversation, Target
 
 Clock = Callable[[], float]  # seconds since the start of the run; negative before it
 
@@ -30,36 +31,25 @@ def clock_from(start_s: float) -> Clock:
 
 @dataclass(slots=True)
 class Progress:
-    """What the live line shows."""
+    """What the live line shows: requests sent, late, done and failed, and the TTFTs so far."""
 
-    sent: int = 0
-    late: int = 0
-    done: int = 0
-    failed: int = 0
+    n: Counter[str] = field(default_factory=Counter)
     ttft_s: list[float] = field(default_factory=list)
 
     @property
     def inflight(self) -> int:
-        return self.sent - self.done
-
-    def line(self, total: int) -> str:
-        ttft = f"{median(self.ttft_s) * 1e3:.0f} ms" if self.ttft_s else "–"
-        return (
-            f"sent {self.sent}/{total}  late {self.late}  done {self.done}  failed {self.failed}"
-            f"  in flight {self.inflight}  TTFT p50 {ttft}"
-        )
+        return self.n["sent"] - self.n["done"]
 
 
-def merge(parts: Sequence[Progress]) -> Progress:
-    """Sum what several workers show."""
-    whole = Progress()
-    for part in parts:
-        whole.sent += part.sent
-        whole.late += part.late
-        whole.done += part.done
-        whole.failed += part.failed
-        whole.ttft_s += part.ttft_s
-    return whole
+def progress_line(parts: Sequence[Progress], total: int) -> str:
+    """Show what all workers have done together."""
+    n = sum((part.n for part in parts), Counter())
+    ttfts_s = [ttft_s for part in parts for ttft_s in part.ttft_s]
+    ttft = f"{median(ttfts_s) * 1e3:.0f} ms" if ttfts_s else "–"
+    return (
+        f"sent {n['sent']}/{total}  late {n['late']}  done {n['done']}  failed {n['failed']}"
+        f"  in flight {n['sent'] - n['done']}  TTFT p50 {ttft}"
+    )
 
 
 @dataclass(slots=True)
@@ -75,10 +65,7 @@ class Health:
     wall_s: float = 0.0
 
 
-@dataclass(slots=True)
-class Played:
-    records: list[Record]
-    health: Health
+Played = tuple[list[Record], Health]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +81,6 @@ class Job:
     sessions: Sequence[list[Planned]]
     closed: int | None = None
 
-    @property
-    def connections(self) -> int:
-        most = self.closed or self.spec.max_inflight or MAX_CONNECTIONS
-        return min(most, len(self.sessions) or 1)
-
 
 class Player:
     """Plays one job. One event loop, one thread."""
@@ -113,7 +95,8 @@ class Player:
 
     async def start(self) -> None:
         """Open the connections, before the clock starts."""
-        await self._client.connect(self._job.connections)
+        most = self._job.closed or self._spec.max_inflight or MAX_CONNECTIONS
+        await self._client.connect(min(most, len(self._job.sessions) or 1))
 
     async def play(self, start_s: float, stop: asyncio.Event) -> Played:
         """Send everything, or until `stop`; then parse. `start_s` is on the monotonic clock.
@@ -136,23 +119,21 @@ class Player:
         self._health.cpu_s = time.process_time() - cpu_s
         self._health.wall_s = self._clock() - max(began_s, 0.0)
         eos = self._spec.ignore_eos
-        return Played([read_record(sent, n, eos) for sent, n in self._sent], self._health)
+        return [read_record(sent, n, eos) for sent, n in self._sent], self._health
 
     async def _send_all(self) -> None:
+        """Start each session when it is due; in a closed loop, when a place comes free."""
+        places = asyncio.Semaphore(self._job.closed or 1)
         async with asyncio.TaskGroup() as group:
-            if self._job.closed:
-                queue = iter(self._job.sessions)
-                for _ in range(self._job.closed):
-                    group.create_task(self._sessions_in_turn(queue))
-                return
             for turns in self._job.sessions:
-                await self._until(turns[0].t_s - LEAD_S)
-                group.create_task(self._session(turns, turns[0].t_s))
-
-    async def _sessions_in_turn(self, queue: Iterator[list[Planned]]) -> None:
-        await self._until(0.0)
-        for turns in queue:
-            await self._session(turns, None)
+                if self._job.closed:
+                    await self._until(0.0)
+                    await places.acquire()
+                    session = group.create_task(self._session(turns, None))
+                    session.add_done_callback(lambda _: places.release())
+                else:
+                    await self._until(turns[0].t_s - LEAD_S)
+                    group.create_task(self._session(turns, turns[0].t_s))
 
     async def _session(self, turns: list[Planned], due_s: float | None) -> None:
         """Send turns one after another; `due_s` None is at once."""
@@ -169,24 +150,23 @@ class Player:
                 conversation.hear(Reading.of(exchange))
 
     async def _send(self, exchange: Exchange, body: bytes, prompt_tokens: int) -> None:
-        progress = self.progress
-        progress.sent += 1
-        progress.late += self._clock() - exchange.intended_s > LATE_S
+        n = self.progress.n
+        n["sent"] += 1
+        n["late"] += self._clock() - exchange.intended_s > LATE_S
         self._sent.append((exchange, prompt_tokens))
-        path = PATHS[self._target.api]
+        path = self._target.path
         try:
             await self._client.exchange(path, body, exchange, self._clock, self._spec.timeout)
         finally:
-            progress.done += 1
+            n["done"] += 1
             answered = exchange.status == 200 and not exchange.failure
-            progress.failed += not answered and exchange.failure not in (CANCELLED, INTERRUPTED)
+            n["failed"] += not answered and exchange.failure not in (CANCELLED, INTERRUPTED)
             if content := Reading.of(exchange, only_first=True).content:
-                progress.ttft_s.append(content[0][0] - exchange.intended_s)
+                self.progress.ttft_s.append(content[0][0] - exchange.intended_s)
 
     def _body(self, conversation: Conversation, planned: Planned) -> bytes:
         fields = {
-            "model": self._target.model,
-            **conversation.say(planned.i, planned.prompt_seed, planned.prompt_tokens),
+            **conversation.say(planned),
             "max_tokens": planned.output_tokens,
             "temperature": 0,
             "stream": True,

@@ -6,7 +6,7 @@ Reads what it needs from the server's own counters; it loads no model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from statistics import fmean
 from typing import Final
 
@@ -44,27 +44,28 @@ def work_of(scrapes: Sequence[Scrape], records: Sequence[Record]) -> Work | None
     def grew(name: str, **labels: str) -> float:
         return window.grew(f"floorline_{name}", **labels) or 0.0
 
-    steps = grew("step_duration_seconds_count")
     tokens = grew("tokens_total", kind="prompt") + grew("tokens_total", kind="generated")
     parts = (grew("bytes_moved_total", op="read", component=c) for c in ("weights", "lm_head"))
     prompt = fmean(r.asked_prompt_tokens for r in known)
     output = fmean(r.output_tokens or 0 for r in known)
-    weight_bytes, flops = divide(sum(parts), steps), divide(grew("flops_total"), tokens)
-    kv_bytes = last.total("floorline_kv_bytes_per_token")
-    peak_bytes = last.total("floorline_peak_bytes_per_second", level="dram")
-    peak_flops = last.total("floorline_peak_flops_per_second")
-    if not (weight_bytes and kv_bytes and flops and peak_bytes and peak_flops):
-        return None
-    context = prompt + output / 2
-    return Work(weight_bytes, kv_bytes * context, flops, peak_bytes, peak_flops, prompt, output)
+    work = Work(
+        weight_bytes=divide(sum(parts), grew("step_duration_seconds_count")) or 0.0,
+        kv_bytes_per_request=(prompt + output / 2)
+        * (last.total("floorline_kv_bytes_per_token") or 0.0),
+        flops_per_token=divide(grew("flops_total"), tokens) or 0.0,
+        peak_bytes_per_s=last.total("floorline_peak_bytes_per_second", level="dram") or 0.0,
+        peak_flops_per_s=last.total("floorline_peak_flops_per_second") or 0.0,
+        prompt_tokens=prompt,
+        output_tokens=output,
+    )
+    return work if all(astuple(work)) else None
 
 
 def capacity_per_s(work: Work) -> float:
     """Bound the rate: KV reads alone must fit into the bandwidth, all FLOPs into the peak."""
     by_memory = work.peak_bytes_per_s / (work.output_tokens * work.kv_bytes_per_request)
     tokens = work.prompt_tokens + work.output_tokens
-    by_compute = work.peak_flops_per_s / (tokens * work.flops_per_token)
-    return min(by_memory, by_compute)
+    return min(by_memory, work.peak_flops_per_s / (tokens * work.flops_per_token))
 
 
 def floor_itl_s(work: Work, rate: float) -> float | None:
@@ -76,11 +77,9 @@ def floor_itl_s(work: Work, rate: float) -> float | None:
     """
     if rate >= capacity_per_s(work):
         return None
-    kv_bytes_per_s = rate * work.output_tokens * work.kv_bytes_per_request
-    steady_s = work.weight_bytes / (work.peak_bytes_per_s - kv_bytes_per_s)
-    alone_s = 1 / decode_ceiling_tokens_per_s(
-        work.weight_bytes, work.kv_bytes_per_request, work.peak_bytes_per_s
-    )
+    weight_bytes, kv_bytes = work.weight_bytes, work.kv_bytes_per_request
+    steady_s = weight_bytes / (work.peak_bytes_per_s - rate * work.output_tokens * kv_bytes)
+    alone_s = 1 / decode_ceiling_tokens_per_s(weight_bytes, kv_bytes, work.peak_bytes_per_s)
     return max(steady_s, alone_s)
 
 

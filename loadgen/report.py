@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import platform
@@ -39,8 +37,7 @@ def report(run: Run) -> dict[str, Any]:
     good = sum(measure.is_good(record, slos) for record in records)
     client = client_verdict(run.records, run.healths)
     rates = measure.rates(records, spec.warmup, _span_s(run, records))
-    server = server_view(run.scrapes, spec.warmup)
-    work = work_of(run.scrapes, records)
+    server, work = server_view(run.scrapes, spec.warmup), work_of(run.scrapes, records)
     account = bill(run.records, run.scrapes, run.target.prompts.exact, len(run.records))
     causes = {
         Exit.INTERRUPTED: run.interrupted,
@@ -75,21 +72,17 @@ def report(run: Run) -> dict[str, Any]:
 
 def _identity(run: Run) -> dict[str, Any]:
     """Say what was run, where and how; keys and headers stay out."""
-    settings = {name: value for name, value in asdict(run.spec).items() if name not in SECRET}
+    plan, target = run.plan, run.target
     return {
         "schema": SCHEMA,
         "version": version("floorline"),
-        "url": run.target.url,
-        "model": run.target.model,
+        "url": target.url,
+        "model": target.model,
         "started": run.started,
         "host": {"system": platform.platform(), "cores": os.cpu_count()},
-        "plan": {
-            "sha256": run.plan.sha256,
-            "requests": len(run.plan.requests),
-            "spec": run.plan.spec,
-        },
-        "run": settings,
-        "prompts": {"label": run.target.prompts.label, "nonce": run.target.prompts.nonce},
+        "plan": {"sha256": plan.sha256, "requests": len(plan.requests), "spec": plan.spec},
+        "run": {name: value for name, value in asdict(run.spec).items() if name not in SECRET},
+        "prompts": {"label": target.prompts.label, "nonce": target.prompts.nonce},
     }
 
 
@@ -119,30 +112,32 @@ def prepare_folder(out: str) -> Path:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write all of a file or nothing: beside it first, then in its place."""
+    """Write all of a file or nothing: beside it first, then in its place.
+
+    Raises:
+        SettingsError: it cannot be written there.
+    """
     beside = path.with_name(f".{path.name}.part")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise SettingsError(f"cannot write {path}: {error.strerror}") from None
 
 
 def write_run(folder: Path, summary: dict[str, Any], records: Sequence[Record]) -> None:
-    lines = "".join(json.dumps(asdict(record)) + "\n" for record in records)
-    write_file(folder / "requests.jsonl", lines)
-    write_file(folder / "run.csv", metrics_csv(summary))
-    write_file(folder / "run.json", json.dumps(summary, indent=1) + "\n")
-
-
-def metrics_csv(summary: dict[str, Any]) -> str:
-    """Lay the metrics out as one row each; an empty cell is n/a."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
+    """Write the records, the summary, and its metrics as one row each; an empty cell is n/a."""
     bounds = [f"{name}{part}" for name in QUANTILES for part in ("", "_lo", "_hi")]
-    rows.writerow(["metric", "unit", "n", "mean", *bounds])
+    rows: list[list[Any]] = [["metric", "unit", "n", "mean", *bounds]]
     for metric, numbers in summary["metrics"].items():
         found = [numbers[name] or {} for name in QUANTILES]
         cells = [value.get(part) for value in found for part in ("value", "lo", "hi")]
-        rows.writerow([metric, numbers["unit"], numbers["n"], numbers["mean"], *cells])
-    return text.getvalue()
+        rows.append([metric, numbers["unit"], numbers["n"], numbers["mean"], *cells])
+    shown = (",".join("" if cell is None else str(cell) for cell in row) for row in rows)
+    write_file(folder / "run.csv", "".join(f"{row}\n" for row in shown))
+    lines = (json.dumps(asdict(record)) for record in records)
+    write_file(folder / "requests.jsonl", "".join(f"{line}\n" for line in lines))
+    write_file(folder / "run.json", json.dumps(summary, indent=1) + "\n")
 
 
 def read_run(folder: str) -> tuple[dict[str, Any], list[Record]]:

@@ -7,26 +7,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from loadgen.draws import parse_arrival, parse_lengths, parse_map
 
-
-def option(default: Any, help: str, **how: Any) -> Any:
-    """A field that is also a flag: `max_inflight` is `--max-inflight`. `how` is for argparse."""
-    return field(default=default, metadata={"help": help, **how})
-
-
-def checked(parse: Callable[[str], Any]) -> Callable[[str], str]:
-    """Wrap `parse` so that it refuses what it cannot read and gives the text back."""
-
-    def check(text: str) -> str:
-        parse(text)
-        return text
-
-    return check
+SLO_METRICS = ("ttft", "ttft_send", "e2e", "e2e_send", "tpot", "tpot_net", "itl", "stall_max")
 
 
 def positive(text: str) -> float:
@@ -88,9 +74,6 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
-SLO_METRICS = ("ttft", "ttft_send", "e2e", "e2e_send", "tpot", "tpot_net", "itl", "stall_max")
-
-
 @dataclass(frozen=True, slots=True)
 class Slo:
     """One objective. `quantile` None: a goal of each request, or for `errors` a share."""
@@ -103,44 +86,51 @@ class Slo:
 
 def parse_slo(text: str) -> Slo:
     """Read `ttft.p95=500ms`, `ttft=500ms` or `errors=1%`."""
-    name, _, limit = text.partition("=")
-    metric, _, quantile = name.partition(".")
-    if metric == "errors" and not quantile:
-        return Slo("errors", None, ratio(limit), text)
-    if metric not in SLO_METRICS or (quantile and not re.fullmatch(r"p\d\d", quantile)):
+    match = re.fullmatch(r"(\w+)(?:\.p(\d\d))?=(.+)", text)
+    metric, percent, limit = match.groups() if match else ("", None, "")
+    if metric == "errors" and not percent:
+        return Slo(metric, None, ratio(limit), text)
+    if metric not in SLO_METRICS:
         raise ValueError(f"{text!r} is not like ttft.p95=500ms, itl.p95=50ms or errors=1%")
-    return Slo(metric, int(quantile[1:]) / 100 if quantile else None, seconds(limit), text)
+    return Slo(metric, int(percent) / 100 if percent else None, seconds(limit), text)
 
 
-_lengths, _slo = checked(parse_lengths), checked(parse_slo)
+def option(default: Any, help: str, *also: str, **how: Any) -> Any:
+    """Make a field that is also a flag: `max_inflight` is `--max-inflight`.
+
+    `also` is how other load generators spell it. `how` is for argparse, but for `check`, which
+    reads the text and leaves it as it is.
+    """
+    return field(default=default, metadata={"help": help, "also": also, **how})
+
+
+_LENGTHS = "tokens: a-b, =n, norm:m,s,lo,hi or lognorm:…"
 _GAPS = "poisson, gamma:CV, constant, ramp:A-B or closed:N"
+_TALK = "each arrival is a conversation: turns=3,think=exp:2s"
 _OBJECTIVE = "an objective: ttft.p95=500ms, itl.p95=50ms, errors=1%"
 _CACHE = "cold: no two first blocks alike; warm: each prompt sent before"
-_FILES = "write run.json, requests.jsonl, run.csv, report.html"
+_MAP = "ranges for the trace's lengths: prompt:32-96,output:16-48"
+_CANCEL = "hang up on a share of requests: 10%@0.5s"
+_HOLD = "hold back further requests; their clocks run"
+_HEADER: dict[str, Any] = {"check": parse_header, "metavar": "K=V", "action": "append"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpec:
     """The load: what is sent, and when."""
 
-    rate: float | None = option(None, "mean arrivals per second", type=positive)
-    requests: int | None = option(None, "how many; default: 60, or the trace", type=count)
+    rate: float | None = option(None, "mean arrivals per second", "--request-rate", type=positive)
+    requests: int | None = option(None, "how many (60, or the trace)", "--num-prompts", type=count)
     duration: float | None = option(None, "send for this long instead", type=seconds)
-    prompt: str = option("32-96", "tokens: a-b, =n, norm:m,s,lo,hi or lognorm:…", type=_lengths)
-    output: str = option("16-48", "output tokens, written likewise", type=_lengths)
+    prompt: str = option("32-96", _LENGTHS, check=parse_lengths)
+    output: str = option("16-48", "output tokens, written likewise", check=parse_lengths)
     seed: int = option(7, "of arrivals, lengths, text and cancellation", type=int)
-    arrival: str = option("poisson", _GAPS, type=checked(parse_arrival))
+    arrival: str = option("poisson", _GAPS, check=parse_arrival)
     trace: str | None = option(None, "replay an Azure, BurstGPT or Mooncake file", metavar="FILE")
     speed: float = option(1.0, "the trace's clock runs this much faster", type=positive)
-    map: str | None = option(
-        None, "ranges for the trace's lengths: prompt:32-96,output:16-48", type=checked(parse_map)
-    )
-    sessions: str | None = option(
-        None, "each arrival is a conversation: turns=3,think=exp:2s", type=checked(parse_sessions)
-    )
-    cancel: str | None = option(
-        None, "hang up on a share of requests: 10%@0.5s", type=checked(parse_cancel)
-    )
+    map: str | None = option(None, _MAP, check=parse_map)
+    sessions: str | None = option(None, _TALK, check=parse_sessions)
+    cancel: str | None = option(None, _CANCEL, check=parse_cancel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +140,8 @@ class RunSpec:
     plan: str | None = option(None, "send this plan instead of making one", metavar="FILE")
     warmup: float = option(0.0, "leave out requests meant to start before", type=seconds)
     timeout: float = option(60.0, "a request fails after", type=seconds)
-    max_inflight: int | None = option(
-        None, "hold back further requests; their clocks run", type=count
-    )
-    slo: tuple[str, ...] = option((), _OBJECTIVE, type=_slo, action="append")
+    max_inflight: int | None = option(None, _HOLD, "--max-concurrency", type=count)
+    slo: tuple[str, ...] = option((), _OBJECTIVE, check=parse_slo, action="append")
     cache: str | None = option(None, _CACHE, choices=("cold", "warm"))
     price_per_hour: float | None = option(None, "USD per hour of the server", type=positive)
     max_error_rate: float = option(0.05, "share of failures for exit code 4", type=ratio)
@@ -161,19 +149,6 @@ class RunSpec:
     api: str = option("completions", "which API", choices=("completions", "chat"))
     model: str | None = option(None, "default: the first that the server lists")
     api_key: str | None = option(None, "sent as a bearer token", metavar="KEY")
-    header: tuple[str, ...] = option(
-        (), "a further HTTP header", type=checked(parse_header), action="append", metavar="K=V"
-    )
-    body: dict[str, Any] | None = option(
-        None, "fields for every request", type=json_object, metavar="JSON"
-    )
+    header: tuple[str, ...] = option((), "a further HTTP header", **_HEADER)
+    body: dict[str, Any] | None = option(None, "fields for every request", type=json_object)
     ignore_eos: bool = option(False, "ask for the full length; an early stop is a failure")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutputSpec:
-    """What is shown and written."""
-
-    out: str | None = option(None, _FILES, metavar="DIR")
-    format: str = option("text", "of what is printed", choices=("text", "json"))
-    quiet: bool = option(False, "no progress line")

@@ -48,31 +48,26 @@ def percentile(samples: Sequence[Weighted], quantile: float) -> float:
 
 
 def each_once(values: Iterable[float]) -> list[Weighted]:
-    return [(value, 1) for value in values]
+    return [(value, 1) for value in sorted(values)]
 
 
 def summarise(samples: Iterable[float]) -> dict[str, Any]:
     """Summarise independent samples, in milliseconds, each percentile with its interval."""
-    ordered = sorted(each_once(samples))
-    summary = summarise_pooled(ordered)
-    for name, quantile in QUANTILES.items():
-        if ranks := interval_ranks(len(ordered), quantile):
-            lo, hi = (ms(ordered[rank - 1][0]) for rank in ranks)
-            summary[name] |= {"lo": lo, "hi": hi}
-    return summary
+    return summarise_pooled(each_once(samples), independent=True)
 
 
-def summarise_pooled(samples: Iterable[Weighted]) -> dict[str, Any]:
-    """Summarise samples that share requests: no interval, for they are not independent."""
+def summarise_pooled(samples: Iterable[Weighted], independent: bool = False) -> dict[str, Any]:
+    """Summarise samples that share requests: no interval, unless they are independent after all."""
     ordered = sorted(samples)
     n = sum(weight for _, weight in ordered)
-    total = sum(value * weight for value, weight in ordered)
-    summary: dict[str, Any] = {"unit": "ms", "n": n, "mean": ms(total / n) if n else None}
+    mean = ms(sum(value * weight for value, weight in ordered) / n) if n else None
+    summary: dict[str, Any] = {"unit": "ms", "n": n, "mean": mean}
     for name, quantile in QUANTILES.items():
-        summary[name] = None
-        if interval_ranks(n, quantile):
-            value = ms(percentile(ordered, quantile))
-            summary[name] = {"value": value, "lo": None, "hi": None}
+        ranks = interval_ranks(n, quantile)
+        value = ms(percentile(ordered, quantile)) if ranks else None
+        ends = (ranks if independent else None) or (None, None)
+        lo, hi = (rank and ms(ordered[rank - 1][0]) for rank in ends)
+        summary[name] = {"value": value, "lo": lo, "hi": hi} if ranks else None
     return summary
 
 

@@ -44,23 +44,13 @@ class Search:
     @property
     def cut_short(self) -> bool:
         """Say whether the last run ended the search before its answer was found."""
-        return bool(self.runs) and (self.last["interrupted"] or not self.last["valid"])
+        return self.last["interrupted"] or not self.last["valid"]
 
-    @property
-    def over(self) -> bool:
-        if self.failing is None or self.cut_short:
-            return self.cut_short
-        if not self.passing:
-            return bool(self.last["client"]["mean_inflight"] < ALONE)
-        return self.failing / self.passing <= NEARLY
+    def take(self, rate: float, summary: Summary) -> float | None:
+        """Book a run: double until something breaks, halve until nothing does, then bisect.
 
-    def next_rate(self, first: float) -> float:
-        """Double until something breaks, halve until nothing does, then bisect."""
-        if self.failing is None:
-            return self.passing * 2 or first
-        return (self.passing + self.failing) / 2 if self.passing else self.failing / 2
-
-    def take(self, rate: float, summary: Summary) -> None:
+        Returns: the rate to try next; None at the end.
+        """
         self.runs[rate] = summary
         missed = [verdict["slo"] for verdict in summary["slos"] if not verdict["met"]]
         if summary["exit_code"] == Exit.ERRORS:
@@ -69,6 +59,14 @@ class Search:
             self.passing = max(self.passing, rate)
         elif self.failing is None or rate < self.failing:
             self.failing, self.broken = rate, missed
+        if self.cut_short:
+            return None
+        if self.failing is None:
+            return self.passing * 2
+        if not self.passing:
+            return None if summary["client"]["mean_inflight"] < ALONE else self.failing / 2
+        nearly = self.failing / self.passing <= NEARLY
+        return None if nearly else (self.passing + self.failing) / 2
 
 
 def search(first: float, measure: Measure) -> Search:
@@ -78,16 +76,15 @@ def search(first: float, measure: Measure) -> Search:
         SettingsError: an objective could not be judged: too few samples, or a metric that the
             server does not let us know.
     """
-    state = Search()
-    while not state.over and len(state.runs) < MAX_PROBES:
-        rate = state.next_rate(first)
+    state, rate = Search(), first
+    while rate and len(state.runs) < MAX_PROBES:
         summary = measure(rate)
         if not (summary["valid"] or summary["interrupted"]):
             summary = measure(rate)  # one busy moment of this machine must not end the search
         unknown = [verdict["slo"] for verdict in summary["slos"] if verdict["met"] is None]
         if unknown and not summary["interrupted"]:
             raise SettingsError(f"cannot judge {', '.join(unknown)}: n/a against this server")
-        state.take(rate, summary)
+        rate = state.take(rate, summary) or 0.0
     return state
 
 

@@ -2,123 +2,110 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from string import Formatter
 from typing import Any
 
 from loadgen.stats import QUANTILES
 
 COLUMNS = ("p50", "p90", "p99")
-LATENCY = "{:<16}" + "{:>10}" * 6
-PAIR = "{:<12} {:>5} {:>11} {:>11} {:>9}  {}"
-RATE = "{:>9} {:>9} {:>10} {:>9} {:>9} {:>9} {:>9} {:>10} {:>7} {:>7}"
+LATENCY = "{:<16}" + "{:>10.1f}" * 5 + "{:>10}"
+FAILED = "{:<16}" + "{:>10.1f}" * 3 + "{:>30}"
+PAIR = "{:<12} {:>5} {:>11.1f} {:>11.1f} {:>9+.1%}  {}"
+RATE = "{:>9.3g} {:>9.3g} {:>10.1f}" + " {:>9.1f}" * 4 + " {:>10.3f} {:>7} {:>7}"
 RATE_HEAD = (
     *("rate/s", "achieved", "tokens/s", "ttft p50", "ttft p90", "itl p50", "itl p90"),
     *("efficiency", "failed", "valid"),
 )
+MET = {True: "met", False: "MISSED", None: "n/a"}
+BALANCE = {True: "balances", False: "DOES NOT BALANCE", None: "n/a"}
+HEAD = """\
+loadgen  {url}  model {model}  {prompts[label]}
+plan     {plan[sha256]:.12}  seed {plan[spec][seed]}  {kind}  {plan[requests]} requests
+rate     offered {rates[offered_per_s]:.3f_/s}  achieved {rates[achieved_per_s]:.3f_/s}\
+  over {rates[window_s]:.1f} s
+requests {sent} sent, {counted} counted, {failed} failed  ({named})
+tokens/s {rates[output_tokens_per_s]:.1f} output, {rates[prompt_tokens_per_s]:.1f} prompt
+"""
+TAIL = """
+server   efficiency {server[efficiency]:.3f} (floor / measured)  step {server[step_ms]:.2f_ ms}\
+  floor {server[floor_step_ms]:.2f_ ms}  MBU {server[mbu]:.3f}
+         batch {server[mean_batch]:.2f}  running {server[mean_running]:.2f}\
+  KV in use {server[kv_use]:.1%}  preemptions {server[preemptions]:.0f}
+bill     {balance}: {tokens}
+         nano-USD {nusd}
+client   {keeps_up}: loop lag p99 {client[loop_lag_p99_ms]:.1f} ms, wake lag p99\
+ {client[wake_lag_p99_ms]:.1f} ms, CPU {client[cpu_ratio]:.0%}, in flight\
+ {client[mean_inflight]:.2f} (by Little {client[mean_inflight_by_law]:.2f})"""
+PRICE = """\
+USD      {usd_per_million_tokens:.3g} per million tokens, {usd_per_request:.3g} per request,\
+ {usd_per_good_request:.3g} per good request"""
+WHERE = """\
+where    {words};
+         ttft {ttft}, e2e {e2e}, tpot {tpot},
+         tpot_net {tpot_net}, itl per token, icl per chunk, send_lag {send_lag}"""
 
 
-def number(value: Any, form: str = ".1f", unit: str = "") -> str:
-    if value is None:
-        return "n/a"
-    return "failed" if value == "inf" else f"{value:{form}}{unit}"
+class Known(Formatter):
+    """Formats what is known: None is n/a, an endless wait failed. A unit may follow a `_`."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        spec = re.fullmatch(r"([<>]\d+)?([^_]*)(?:_(.*))?", format_spec)
+        assert spec
+        align, form, unit = spec.groups("")
+        if value is None or value == "inf":
+            return format("n/a" if value is None else "failed", align)
+        if isinstance(value, str) and align:  # a head's cell, or an empty one
+            return format(value, align)
+        return format(f"{value:{form}}{unit}", align)
 
 
-def percentiles(numbers: dict[str, Any], names: tuple[str, ...] = COLUMNS) -> list[str]:
-    return [number((numbers[name] or {}).get("value")) for name in names]
+show = Known().format
+
+
+def percentiles(numbers: dict[str, Any], names: tuple[str, ...] = COLUMNS) -> list[Any]:
+    return [(numbers[name] or {}).get("value") for name in names]
 
 
 def render(summary: dict[str, Any]) -> str:
     """Show one run in about 25 lines."""
-    parts = (_banners, _head, _latencies, _server, _tail, _definitions)
-    return "\n".join(line for part in parts for line in part(summary))
-
-
-def _banners(summary: dict[str, Any]) -> list[str]:
+    spec, client, account = summary["plan"]["spec"], summary["client"], summary["bill"]
     lines = []
     if not summary["valid"]:
-        reasons = "; ".join(summary["client"]["limits"])
-        lines.append(f"NOT VALID: the client was the limit: {reasons}")
+        lines.append(f"NOT VALID: the client was the limit: {'; '.join(client['limits'])}")
     if summary["interrupted"]:
         lines.append("INTERRUPTED: a partial report")
-    return lines
-
-
-def _head(summary: dict[str, Any]) -> list[str]:
-    plan, rates, spec = summary["plan"], summary["rates"], summary["plan"]["spec"]
-    kind = f"trace {spec['trace']}" if spec["trace"] else spec["arrival"]
-    named = "  ".join(f"{n} {name}" for name, n in summary["outcomes"].items()) or "none"
-    first = f"loadgen  {summary['url']}  model {summary['model']}"
-    return [
-        f"{first}  {summary['prompts']['label']}",
-        f"plan     {plan['sha256'][:12]}  seed {spec['seed']}  {kind}  {plan['requests']} requests",
-        f"rate     offered {number(rates['offered_per_s'], '.3f', '/s')}  achieved"
-        f" {number(rates['achieved_per_s'], '.3f', '/s')}  over {rates['window_s']:.1f} s",
-        f"requests {summary['sent']} sent, {summary['counted']} counted, {summary['failed']} failed"
-        f"  ({named})",
-        f"tokens/s {number(rates['output_tokens_per_s'])} output,"
-        f" {number(rates['prompt_tokens_per_s'])} prompt",
-        "",
-    ]
+    counts = {name: _ways(ways) for name, ways in account["tokens"].items()}
+    derived = {
+        "kind": f"trace {spec['trace']}" if spec["trace"] else spec["arrival"],
+        "named": "  ".join(f"{n} {name}" for name, n in summary["outcomes"].items()) or "none",
+        "server": defaultdict(lambda: None, summary["server"]),
+        "balance": BALANCE[account["balanced"]],
+        "tokens": "  ".join(f"{name} {ways}" for name, ways in counts.items()),
+        "nusd": _ways(account["nusd"]),
+        "keeps_up": "valid" if client["valid"] else "LIMITED",
+    }
+    shown = summary | derived
+    lines += [show(HEAD, **shown), *_latencies(summary), show(TAIL, **shown)]
+    if "window_usd" in account:
+        lines.append(show(PRICE, **account))
+    lines += map(_objective, summary["slos"])
+    if summary["slos"]:
+        lines.append(show("good     {:.1%} of the counted requests", summary["attainment"]))
+    return "\n".join([*lines, show(WHERE, **summary["definitions"])])
 
 
 def _latencies(summary: dict[str, Any]) -> list[str]:
     """Show each latency beside its floor, where the server tells one."""
-    floors = summary["floors_ms"]
-    lines = [LATENCY.format("ms", *COLUMNS, "mean", "floor", "n")]
+    floors, failing = summary["floors_ms"], summary["metrics_with_failures"] or {}
+    lines = [show(LATENCY, "ms", *COLUMNS, "mean", "floor", "n")]
     for metric, numbers in summary["metrics"].items():
-        floor = number(floors[metric]) if metric in floors else ""
-        cells = [*percentiles(numbers), number(numbers["mean"]), floor, numbers["n"]]
-        lines.append(LATENCY.format(metric, *cells))
-    for metric, numbers in (summary["metrics_with_failures"] or {}).items():
-        cells = [*percentiles(numbers), "", "", numbers["n"]]
-        lines.append(LATENCY.format(f"{metric}+failed", *cells))
-    return [*lines, ""]
-
-
-def _server(summary: dict[str, Any]) -> list[str]:
-    def shown(key: str, form: str, unit: str = "") -> str:
-        return number(summary["server"].get(key), form, unit)
-
-    return [
-        f"server   efficiency {shown('efficiency', '.3f')} (floor / measured)  step"
-        f" {shown('step_ms', '.2f', ' ms')}  floor {shown('floor_step_ms', '.2f', ' ms')}"
-        f"  MBU {shown('mbu', '.3f')}",
-        f"         batch {shown('mean_batch', '.2f')}  running {shown('mean_running', '.2f')}"
-        f"  KV in use {shown('kv_use', '.1%')}  preemptions {shown('preemptions', '.0f')}",
-    ]
-
-
-def _tail(summary: dict[str, Any]) -> list[str]:
-    client, account = summary["client"], summary["bill"]
-    balance = {True: "balances", False: "DOES NOT BALANCE", None: "n/a"}[account["balanced"]]
-    ways = "  ".join(f"{name} {_ways(ways)}" for name, ways in account["tokens"].items())
-    lines = [
-        f"bill     {balance}: {ways}",
-        f"         nano-USD {_ways(account['nusd'])}",
-        f"client   {'valid' if client['valid'] else 'LIMITED'}: loop lag p99"
-        f" {client['loop_lag_p99_ms']:.1f} ms, wake lag p99 {client['wake_lag_p99_ms']:.1f} ms,"
-        f" CPU {client['cpu_ratio']:.0%}, in flight {client['mean_inflight']:.2f}"
-        f" (by Little {client['mean_inflight_by_law']:.2f})",
-    ]
-    if "window_usd" in account:
-        per = ("million_tokens", "request", "good_request")
-        cells = (f"{number(account[f'usd_per_{unit}'], '.3g')} per {unit}" for unit in per)
-        lines.append(f"USD      {', '.join(cells).replace('_', ' ')}")
-    for verdict in summary["slos"]:
-        met = {True: "met", False: "MISSED", None: "n/a"}[verdict["met"]]
-        lines.append(f"slo      {verdict['slo']}: {met} ({_slo_value(verdict)})")
-    if summary["slos"]:
-        lines.append(f"good     {number(summary['attainment'], '.1%')} of the counted requests")
+        cells = (*percentiles(numbers), numbers["mean"], floors.get(metric, ""), numbers["n"])
+        lines.append(show(LATENCY, metric, *cells))
+    for metric, numbers in failing.items():
+        lines.append(show(FAILED, f"{metric}+failed", *percentiles(numbers), numbers["n"]))
     return lines
-
-
-def _definitions(summary: dict[str, Any]) -> list[str]:
-    words = summary["definitions"]
-    return [
-        f"where    {words['words']};",
-        f"         ttft {words['ttft']}, e2e {words['e2e']}, tpot {words['tpot']},",
-        f"         tpot_net {words['tpot_net']}, itl per token, icl per chunk,"
-        f" send_lag {words['send_lag']}",
-    ]
 
 
 def _ways(ways: dict[str, int | None]) -> str:
@@ -129,11 +116,12 @@ def _ways(ways: dict[str, int | None]) -> str:
     return ", ".join(f"{count} by {way}" for way, count in known.items()) or "n/a"
 
 
-def _slo_value(verdict: dict[str, Any]) -> str:
-    value, name = verdict["value"], verdict["slo"].partition("=")[0]
-    if value is None or value == "inf":
-        return number(value)
-    return f"{value * 1e3:.1f} ms" if "." in name else f"{value:.1%}"
+def _objective(verdict: dict[str, Any]) -> str:
+    value, of_all = verdict["value"], "." in verdict["slo"].partition("=")[0]
+    if of_all and isinstance(value, float):
+        value *= 1e3
+    form = "slo      {}: {} ({:.1f_ ms})" if of_all else "slo      {}: {} ({:.1%})"
+    return show(form, verdict["slo"], MET[verdict["met"]], value)
 
 
 def render_pair(a: dict[str, Any], b: dict[str, Any]) -> str:
@@ -141,38 +129,32 @@ def render_pair(a: dict[str, Any], b: dict[str, Any]) -> str:
     lines = [f"run {name} is not valid" for name, run in (("A", a), ("B", b)) if not run["valid"]]
     if a["plan"]["sha256"] != b["plan"]["sha256"]:
         lines.insert(0, "the plans differ: these are two loads")
-    lines.append(PAIR.format("ms", "", "A", "B", "change", ""))
+    lines.append(show(PAIR, "ms", "", "A", "B", "change", "").rstrip())
     for metric in a["metrics"]:
         for quantile in QUANTILES:
             left, right = a["metrics"][metric][quantile], b["metrics"][metric][quantile]
             if left and right:
-                cells = (number(left["value"]), number(right["value"]), *_change(left, right))
-                lines.append(PAIR.format(metric, quantile, *cells).rstrip())
+                change = right["value"] / left["value"] - 1 if left["value"] else None
+                cells = (left["value"], right["value"], change, _verdict(left, right))
+                lines.append(show(PAIR, metric, quantile, *cells).rstrip())
     return "\n".join(lines)
 
 
-def _change(left: dict[str, Any], right: dict[str, Any]) -> tuple[str, str]:
-    change = f"{right['value'] / left['value'] - 1:+.1%}" if left["value"] else "n/a"
+def _verdict(left: dict[str, Any], right: dict[str, Any]) -> str:
     if left["lo"] is None or right["lo"] is None:
-        return change, ""
+        return ""
     apart = left["hi"] < right["lo"] or right["hi"] < left["lo"]
-    return change, "differs" if apart else "within noise"
+    return "differs" if apart else "within noise"
 
 
 def render_rates(runs: dict[float, dict[str, Any]]) -> str:
     rows = (render_rate(rate, summary) for rate, summary in runs.items())
-    return "\n".join([RATE.format(*RATE_HEAD), *rows])
+    return "\n".join([show(RATE, *RATE_HEAD), *rows])
 
 
 def render_rate(rate: float, summary: dict[str, Any]) -> str:
     metrics, rates = summary["metrics"], summary["rates"]
-    return RATE.format(
-        f"{rate:.3g}",
-        number(rates["achieved_per_s"], ".3g"),
-        number(rates["output_tokens_per_s"]),
-        *percentiles(metrics["ttft"], ("p50", "p90")),
-        *percentiles(metrics["itl"], ("p50", "p90")),
-        number(summary["server"].get("efficiency"), ".3f"),
-        summary["failed"],
-        "yes" if summary["valid"] else "NO",
-    )
+    latencies = [p for m in ("ttft", "itl") for p in percentiles(metrics[m], ("p50", "p90"))]
+    cells = (rates["achieved_per_s"], rates["output_tokens_per_s"], *latencies)
+    told = (summary["server"].get("efficiency"), summary["failed"])
+    return show(RATE, rate, *cells, *told, "yes" if summary["valid"] else "NO")

@@ -14,11 +14,10 @@ from multiprocessing.connection import Connection
 
 from core.errors import SettingsError
 from loadgen.client import Client
-from loadgen.draws import parse_arrival
 from loadgen.plan import Plan
 from loadgen.player import Job, Played, Player, Progress
-from loadgen.prompts import Target
 from loadgen.spec import RunSpec
+from loadgen.target import Target
 
 REPORT_S = 0.5
 TTFTS_SHOWN = 50
@@ -31,28 +30,23 @@ def share_out(plan: Plan, spec: RunSpec, target: Target) -> list[Job]:
         SettingsError: a bound that is smaller than the number of workers.
     """
     sessions, n = plan.sessions(), spec.workers
-    arrival = parse_arrival(plan.spec["arrival"])
-    closed = int(arrival.a) if arrival.kind == "closed" and not plan.spec["trace"] else None
-    for bound in (spec.max_inflight, closed):
+    for bound in (spec.max_inflight, plan.closed):
         if bound is not None and bound < n:
             raise SettingsError(f"--workers {n}: more than the {bound} requests in flight allowed")
 
-    def part(total: int | None, worker: int) -> int | None:
-        return None if total is None else total // n + (worker < total % n)
-
+    holds, places = _split(spec.max_inflight, n), _split(plan.closed, n)
     return [
-        Job(
-            target,
-            replace(spec, max_inflight=part(spec.max_inflight, worker)),
-            sessions[worker::n],
-            part(closed, worker),
-        )
-        for worker in range(n)
+        Job(target, replace(spec, max_inflight=hold), sessions[worker::n], place)
+        for worker, (hold, place) in enumerate(zip(holds, places, strict=True))
     ]
 
 
+def _split(total: int | None, n: int) -> list[int | None]:
+    return [None if total is None else total // n + (k < total % n) for k in range(n)]
+
+
 class Remote:
-    """A worker process, seen from the parent: told its job and when to start and to stop."""
+    """A player in a process of its own, seen from the parent."""
 
     def __init__(self, job: Job) -> None:
         spawn = multiprocessing.get_context("spawn")
@@ -67,15 +61,15 @@ class Remote:
 
     async def play(self, start_s: float, stop: asyncio.Event) -> Played:
         self._pipe.send(start_s)
-        told = self.progress
-        while isinstance(told, Progress):
+        while True:
+            told: Progress | Played = await asyncio.to_thread(self._pipe.recv)
+            if not isinstance(told, Progress):
+                self._process.join()
+                return told
             self.progress = told
             if stop.is_set():
                 with suppress(ConnectionError):  # it has just ended by itself
                     self._pipe.send("stop")
-            told = await asyncio.to_thread(self._pipe.recv)
-        self._process.join()
-        return told
 
 
 def work(job: Job, pipe: Connection) -> None:
