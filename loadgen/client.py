@@ -40,19 +40,21 @@ class Client:
             limits=httpx.Limits(max_connections=1, keepalive_expiry=KEEP_ALIVE_S),
             trust_env=False,
         )
+        self._all: set[httpx.AsyncClient] = set()
         self._free: list[httpx.AsyncClient] = []
 
     @contextmanager
     def _connection(self) -> Iterator[httpx.AsyncClient]:
         """Lend the connection that was used last, or a new one."""
         http = self._free.pop() if self._free else self._new()
+        self._all.add(http)
         try:
             yield http
         finally:
             self._free.append(http)
 
     async def close(self) -> None:
-        await asyncio.gather(*(http.aclose() for http in self._free))
+        await asyncio.gather(*(http.aclose() for http in self._all))
 
     async def ask(
         self, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = 10.0

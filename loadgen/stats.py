@@ -65,8 +65,8 @@ def summarise_pooled(samples: Iterable[Weighted], independent: bool = False) -> 
     for name, quantile in QUANTILES.items():
         ranks = interval_ranks(n, quantile)
         value = ms(percentile(ordered, quantile)) if ranks else None
-        ends = (ranks if independent else None) or (None, None)
-        lo, hi = (rank and ms(ordered[rank - 1][0]) for rank in ends)
+        ends = ranks if ranks and independent else ()
+        lo, hi = [ms(ordered[rank - 1][0]) for rank in ends] or (None, None)
         summary[name] = {"value": value, "lo": lo, "hi": hi} if ranks else None
     return summary
 

@@ -76,15 +76,16 @@ def search(first: float, measure: Measure) -> Search:
         SettingsError: an objective could not be judged: too few samples, or a metric that the
             server does not let us know.
     """
-    state, rate = Search(), first
-    while rate and len(state.runs) < MAX_PROBES:
+    state = Search()
+    rate: float | None = first
+    while rate is not None and len(state.runs) < MAX_PROBES:
         summary = measure(rate)
         if not (summary["valid"] or summary["interrupted"]):
             summary = measure(rate)  # one busy moment of this machine must not end the search
         unknown = [verdict["slo"] for verdict in summary["slos"] if verdict["met"] is None]
         if unknown and not summary["interrupted"]:
             raise SettingsError(f"cannot judge {', '.join(unknown)}: n/a against this server")
-        rate = state.take(rate, summary) or 0.0
+        rate = state.take(rate, summary)
     return state
 
 
