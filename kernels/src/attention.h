@@ -43,47 +43,72 @@ struct Softmax {
   }
 };
 
-// Walk positions [begin, end) in runs inside one block: f(position, block, offset, length).
+// Walk positions [begin, end) in runs inside one block: f(position, index in the block table,
+// offset in the block, length).
 template <class F>
-inline void each_run(const KVStore& kv, const int32_t* table, int begin, int end, F f) {
-  for (int p = begin; p < end;) {
-    const int offset = p % kv.block_size, length = smaller(kv.block_size - offset, end - p);
-    f(p, table[p / kv.block_size], offset, length);
-    p += length;
+inline void each_run(const KVStore& kv, int begin, int end, F f) {
+  int index = begin / kv.block_size, offset = begin % kv.block_size;
+  for (int p = begin, length; p < end; p += length, ++index, offset = 0) {
+    length = smaller(kv.block_size - offset, end - p);
+    f(p, index, offset, length);
   }
+}
+
+// How many vectors N queries take at once: as many as their sums have registers, a power of two.
+constexpr int vectors_beside(int n) {
+  return 4 * n <= kAccumulators ? 4 : 2 * n <= kAccumulators ? 2 : 1;
+}
+
+// Up to 16 positions of one block: their keys, and the values that are wanted next.
+template <class T>
+struct Column {
+  const T *keys, *values;
+  int index, count;  // of its first score; of positions
+};
+
+// scores[i][index..] = query i . keys, for C columns at once: of whole ones only where C > 1.
+template <class T, int N, int C>
+void score_columns(const QueryGroup& g, int block_size, const Column<T>* columns,
+                   float (*scores)[kPartition + kLanes]) {
+  Lanes sums[C][N];
+  UNROLL for (auto& column : sums) UNROLL
+    for (Lanes& total : column) total = zeros();
+  for (int d = 0; d < g.head_dim; ++d) UNROLL
+    for (int c = 0; c < C; ++c) {
+      prefetch(columns[c].values + d * kLanes);
+      const T* keys = columns[c].keys + static_cast<size_t>(d) * block_size;
+      const int n = columns[c].count;
+      const Lanes key = C > 1 || n == kLanes ? load(keys) : load_part(keys, n);
+      UNROLL for (int i = 0; i < N; ++i)
+        sums[c][i] = fma(splat(g.values[d * N + i]), key, sums[c][i]);
+    }
+  UNROLL for (int c = 0; c < C; ++c) UNROLL
+    for (int i = 0; i < N; ++i) store(&scores[i][columns[c].index], sums[c][i]);
 }
 
 // scores[i][p - begin] = query i . key p
 template <class T, int N>
 void score(const Model& m, const KVStore& kv, const QueryGroup& g, int begin, int end,
            float (*scores)[kPartition + kLanes]) {
-  const int final_block = g.highest() / kv.block_size;
-  each_run(kv, g.table, begin, end, [&](int p, int block, int offset, int length) {
-    const T* keys = kv.keys<T>(m, g.layer, block, g.kv_head);
-    const T* values = kv.values<T>(m, g.layer, block, g.kv_head);
-    const int ahead = g.table[smaller(p / kv.block_size + 2, final_block)];
-    const T* next = kv.keys<T>(m, g.layer, ahead, g.kv_head);
-    for (int t = 0; t < length; t += kLanes) {
-      const int n = smaller(kLanes, kv.block_size - offset - t);
-      const T* column = keys + offset + t;
-      Lanes even[N], odd[N];  // head_dim is even; two sums hide the latency of FMA
-      UNROLL for (int i = 0; i < N; ++i)
-        even[i] = odd[i] = zeros();
-      for (int d = 0; d < g.head_dim; d += 2, column += 2 * kv.block_size) {
-        prefetch(next + static_cast<size_t>(d) * kv.block_size);
-        prefetch(values + static_cast<size_t>(d) * kv.block_size);
-        const Lanes key0 = n == kLanes ? load(column) : load_part(column, n);
-        UNROLL for (int i = 0; i < N; ++i)
-          even[i] = fma(splat(g.values[d * N + i]), key0, even[i]);
-        const T* second = column + kv.block_size;
-        const Lanes key1 = n == kLanes ? load(second) : load_part(second, n);
-        UNROLL for (int i = 0; i < N; ++i)
-          odd[i] = fma(splat(g.values[(d + 1) * N + i]), key1, odd[i]);
-      }
-      UNROLL for (int i = 0; i < N; ++i)
-        store(&scores[i][p + t - begin], add(even[i], odd[i]));
-    }
+  constexpr int C = vectors_beside(N);
+  Column<T> columns[kPartition + C];
+  int count = 0;
+  each_run(kv, begin, end, [&](int p, int index, int offset, int length) {
+    const int block = g.table[index];
+    const T* keys = kv.keys<T>(m, g.layer, block, g.kv_head) + offset;
+    const T* values = kv.values<T>(m, g.layer, block, g.kv_head) + offset * g.head_dim;
+    for (int t = 0; t < length; t += kLanes)
+      columns[count++] = {keys + t, values + t * g.head_dim, p + t - begin,
+                          smaller(kLanes, kv.block_size - offset - t)};
   });
+  if (kv.block_size % kLanes == 0) {
+    for (int c = 0; c < C; ++c) columns[count + c] = columns[count - 1];  // scored again, in vain
+    for (int i = 0; i < count; i += C)
+      score_columns<T, N, C>(g, kv.block_size, columns + i, scores);
+  } else {
+    for (int i = 0; i < count; ++i)
+      score_columns<T, N, 1>(g, kv.block_size, columns + i, scores);
+  }
 }
 
 // Turn one query's scores into weights, zero outside [first, last].
@@ -112,10 +137,14 @@ void mix_slice(const Model& m, const KVStore& kv, const QueryGroup& g, int begin
   Lanes sums[N][V];
   UNROLL for (auto& row : sums) UNROLL
     for (Lanes& total : row) total = zeros();
-  each_run(kv, g.table, begin, end, [&](int p, int block, int offset, int length) {
-    const T* values =
-        kv.values<T>(m, g.layer, block, g.kv_head) + static_cast<size_t>(offset) * g.head_dim + d;
-    for (int t = 0; t < length; ++t, values += g.head_dim) {
+  const int final = g.highest() / kv.block_size, blocks = kPartition / kv.block_size;
+  each_run(kv, begin, end, [&](int p, int index, int offset, int length) {
+    const int start = offset * g.head_dim + d, later = smaller(index + blocks, final);
+    const T* values = kv.values<T>(m, g.layer, g.table[index], g.kv_head) + start;
+    const T* next = kv.keys<T>(m, g.layer, g.table[later], g.kv_head) + start;  // of like size
+    for (int t = 0; t < length; ++t, values += g.head_dim, next += g.head_dim) {
+      UNROLL for (int v = 0; v < V; ++v)
+        prefetch(next + v * kLanes);
       Lanes value[V];
       UNROLL for (int v = 0; v < V; ++v)
         value[v] = v < V - 1 || n == kLanes ? load(values + v * kLanes)
@@ -145,9 +174,10 @@ void attend_partition(const Model& m, const KVStore& kv, const QueryGroup& g, in
   score<T, N>(m, kv, g, begin, end, scores);
   for (int i = 0; i < N; ++i)
     weigh(scores[i], begin, end, g.first[i], g.last[i], out.largest + i, out.total + i);
+  constexpr int V = vectors_beside(N);
   int d = 0;
-  for (; d + (kValueLanes - 1) * kLanes < g.head_dim; d += kValueLanes * kLanes)
-    mix_slice<T, N, kValueLanes>(m, kv, g, begin, end, scores, d, out.values);
+  for (; d + (V - 1) * kLanes < g.head_dim; d += V * kLanes)
+    mix_slice<T, N, V>(m, kv, g, begin, end, scores, d, out.values);
   for (; d < g.head_dim; d += kLanes)
     mix_slice<T, N, 1>(m, kv, g, begin, end, scores, d, out.values);
 }
@@ -167,20 +197,26 @@ void attend(const Model& m, const KVStore& kv, const QueryGroup& g, int partitio
   }
 }
 
-inline float decay(float exponent) { return largest(exponential(splat(exponent))); }
-
 // Merge the next partition into what was seen before it.
 inline void merge(const QueryGroup& g, const Softmax& seen, const Softmax& next) {
   const int stride = round_up(g.head_dim, kLanes);
+  alignas(64) float factors[2 * kQueries] = {};
+  static_assert(2 * kQueries == kLanes);
+  float *keep = factors, *take = factors + kQueries;
+  for (int i = 0; i < g.count; ++i) {
+    const float peak = seen.largest[i] > next.largest[i] ? seen.largest[i] : next.largest[i];
+    keep[i] = seen.largest[i] - peak;
+    take[i] = next.largest[i] - peak;
+    seen.largest[i] = peak;
+  }
+  store(factors, exponential(load(factors)));
   for (int i = 0; i < g.count; ++i) {
     if (next.largest[i] == kNothing) continue;
-    const float peak = seen.largest[i] > next.largest[i] ? seen.largest[i] : next.largest[i];
-    const float keep = decay(seen.largest[i] - peak), take = decay(next.largest[i] - peak);
-    seen.largest[i] = peak;
-    seen.total[i] = seen.total[i] * keep + next.total[i] * take;
+    seen.total[i] = seen.total[i] * keep[i] + next.total[i] * take[i];
+    const Lanes kept = splat(keep[i]), taken = splat(take[i]);
     float *a = seen.values + i * stride, *b = next.values + i * stride;
     for (int d = 0; d < stride; d += kLanes)
-      store(a + d, fma(load(a + d), splat(keep), mul(load(b + d), splat(take))));
+      store(a + d, fma(load(a + d), kept, mul(load(b + d), taken)));
   }
 }
 

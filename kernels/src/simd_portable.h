@@ -20,7 +20,7 @@ using SignedBytes = Bytes;
 constexpr int kChains = 1;
 constexpr int kFloatRows = 4;
 constexpr int kIntegerRows = 4;
-constexpr int kValueLanes = 1;
+constexpr int kAccumulators = 4;
 
 template <class F>
 inline auto map(F f) -> Vector<decltype(f(0))> {

@@ -145,10 +145,16 @@ class Step {
       return Softmax(s.partials +
                      (static_cast<size_t>(item) * s.max_partitions + partition) * floats);
     };
-    share(team, items * partitions, 1, [&](int i) {
-      const int item = i / partitions, partition = i % partitions;
-      attend<T>(m, kv, queries(layer, index, item), partition, partial(item, partition));
-    });
+    const int total = items * partitions, chunk = larger(1, total / (8 * team.size()));
+    for (int first = team.take(chunk); first < total; first = team.take(chunk)) {
+      QueryGroup g;
+      for (int i = first; i < smaller(first + chunk, total); ++i) {
+        const int item = i / partitions, partition = i % partitions;
+        if (i == first || partition == 0) g = queries(layer, index, item);
+        attend<T>(m, kv, g, partition, partial(item, partition));
+      }
+    }
+    team.barrier();
     share(team, items, 1, [&](int item) {
       const QueryGroup g = queries(layer, index, item);
       alignas(64) float memory[kQueries * (2 + kMaxHeadDim)];
