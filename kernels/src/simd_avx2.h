@@ -20,7 +20,7 @@ struct SignedBytes {  // the same minus 128, and their magnitudes
 constexpr int kChains = 1;
 constexpr int kFloatRows = 6;
 constexpr int kIntegerRows = 4;
-constexpr int kAccumulators = 6;
+constexpr int kAccumulators = 5;
 
 inline Lanes zeros() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
 inline Lanes splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }

@@ -14,7 +14,7 @@ using SignedBytes = __m512i;  // the same, each standing for its value minus 128
 constexpr int kChains = 2;      // independent sums over k: hides the latency of FMA
 constexpr int kFloatRows = 12;  // rows of a register tile
 constexpr int kIntegerRows = 12;
-constexpr int kAccumulators = 24;       // vectors of sums that fit into registers
+constexpr int kAccumulators = 24;  // vectors of sums that attention keeps in registers
 
 inline Lanes zeros() { return _mm512_setzero_ps(); }
 inline Lanes splat(float x) { return _mm512_set1_ps(x); }
