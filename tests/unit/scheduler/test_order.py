@@ -165,6 +165,23 @@ def test_a_flooded_neighbour_waits_at_most_twice_its_solo_time_and_a_step() -> N
         assert latency(1_000, at) <= 2 * solo + 1
 
 
+def test_who_holds_every_slot_is_served_more_than_a_request_before_anybody_else() -> None:
+    """Why shares are close to within a batch, not a request: for them nobody is preempted."""
+    world = World(max_num_seqs=8, max_num_batched_tokens=8)
+    crowd = [request(f"a{number}", "a") for number in range(9)]
+    for each in crowd:
+        each.max_tokens = 40
+    world.add(*crowd)
+    while len(world.step().slices) < 8:
+        pass
+    world.add(request("b", "b"))
+    before = world.served["a"]
+    while not world.served["b"]:
+        world.step()
+    gain, cost = world.served["a"] - before, crowd[0].worst_case_tokens
+    assert 2 * max(cost, 8) < gain <= 8 * cost
+
+
 def test_prefixes_found_are_not_charged() -> None:
     world = World()
     twins = [Request(id=RequestId(n), prompt_ids=(1, 2, 3, 4, 5), max_tokens=9) for n in "xy"]
