@@ -44,7 +44,8 @@ of other origins may call only with `--cors-origins`.
 `--api-key NAME=KEY`, repeated, tells up to 64 tenants apart; a bare key is that of the tenant
 `default`. Each has a fair share of the engine when several have a backlog, the limits of the queue
 for itself, an account in `/metrics`, and prefixes and timelines (`/debug/requests/{id}`) that no
-other can find. `/debug/steps` shows every key what all steps ran: ids and counts. The variable
+other can find. `priority` goes before shares, whoever sends it; only ageing holds such a flood
+back. `/debug/steps` shows every key what all steps ran: ids and counts. The variable
 `FLOORLINE_API_KEY` takes keys between spaces, the file a list.
 
 """

@@ -65,20 +65,22 @@ class Backlog:
     def make_way(self, limits: HttpSettings, tenant: str, prompts: list[int]) -> None:
         """Let requests with `prompts` (tokens of each) join, or say when there is room for them.
 
-        Each tenant has the limits for itself, so that the flood of one refuses nobody else.
+        Each tenant has the limits for itself, so that the flood of one refuses nobody else. Tenants
+        with requests that wait are served alike: each at its share of the measured rate.
 
         Raises:
             Overloaded: too many of the tenant's are live, or too many of its tokens wait.
         """
         live, waiting = self._requests[tenant], self._waiting_tokens[tenant]
+        sharing = sum(1 for tokens in self._waiting_tokens.values() if tokens) or 1
         over = live + len(prompts) - limits.max_queue
         if over > 0:
             message = f"{live} requests are live; the limit is {limits.max_queue}"
-            raise Overloaded(message, self._retry_after_s(over, 0))
+            raise Overloaded(message, self._retry_after_s(over * sharing, 0))
         over = waiting + sum(prompts) - limits.max_queue_tokens
         if over > 0 and waiting:
             message = f"{waiting} prompt tokens wait; the limit is {limits.max_queue_tokens}"
-            raise Overloaded(message, self._retry_after_s(0, over))
+            raise Overloaded(message, self._retry_after_s(0, over * sharing))
 
     def clears_after_s(self) -> float:
         """Predict when all who wait now will have ended."""
