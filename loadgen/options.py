@@ -17,7 +17,7 @@ FILES = "write run.json, requests.jsonl, run.csv, report.html"
 METAVARS = {seconds: "T", count: "N", int: "N", ratio: "SHARE", json_object: "JSON"}
 STORED = {"compare": ("a", "b"), "report": ("folder",), "selftest": ()}  # they make no load
 OTHERS: dict[str, tuple[str, Callable[[str], str], str]] = {  # said otherwise elsewhere
-    "--burstiness": ("arrival", lambda x: f"gamma:{positive(x) ** -0.5!r}", "gamma, CV = X^-1/2"),
+    "--burstiness": ("arrival", lambda x: f"gamma:{positive(x) ** -0.5!r}", "--arrival gamma:X^-½"),
     "--random-input-len": ("prompt", lambda x: f"={count(x)}", "--prompt =X"),
     "--random-output-len": ("output", lambda x: f"={count(x)}", "--output =X"),
 }

@@ -36,10 +36,6 @@ class Progress:
     n: Counter[str] = field(default_factory=Counter)
     ttft_s: list[float] = field(default_factory=list)
 
-    @property
-    def inflight(self) -> int:
-        return self.n["sent"] - self.n["done"]
-
 
 def progress_line(parts: Sequence[Progress], total: int) -> str:
     """Show what all workers have done together."""
@@ -192,8 +188,9 @@ class Player:
         due_s = self._clock() + TICK_S
         while True:
             await self._until(due_s)
-            now_s = self._clock()
+            now_s, n = self._clock(), self.progress.n
+            inflight = n["sent"] - n["done"]
             while due_s <= now_s:
                 self._health.tick_lags_s.append(now_s - due_s)
-                self._health.inflight_sum += self.progress.inflight
+                self._health.inflight_sum += inflight
                 due_s += TICK_S

@@ -52,15 +52,16 @@ def read_trace(path: str) -> list[Row]:
 def _rows(path: str, lines: list[str]) -> Iterator[Row]:
     table = csv.DictReader(lines)
     numbered: Iterator[tuple[int, Any]] = ((table.line_num, row) for row in table)
-    if is_json := bool(lines) and lines[0].lstrip().startswith("{"):
+    column = next((name for name in FORMATS if name in (table.fieldnames or ())), None)
+    if lines and lines[0].lstrip().startswith("{"):
         numbered = ((n, line) for n, line in enumerate(lines, 1) if line.strip())
+        column = "timestamp"
+    if column is None:
+        raise SettingsError(f"--trace {path}: neither Azure, BurstGPT nor Mooncake by line 1")
+    read, prompt, output = FORMATS[column]
     for number, raw in numbered:
         try:
-            cells = json.loads(raw) if is_json else raw
-            column = next((name for name in FORMATS if name in cells), None)
-            if column is None:
-                raise ValueError("neither Azure, BurstGPT nor Mooncake")
-            read, prompt, output = FORMATS[column]
+            cells = json.loads(raw) if isinstance(raw, str) else raw
             row = Row(read(cells[column]), int(cells[prompt]), int(cells[output]))
             if row.prompt_tokens < 1 or row.output_tokens < 0:
                 raise ValueError("a token count below its least value")
