@@ -29,6 +29,7 @@ GREEDY_TOKENS = 64
 PROMPT_TOKENS = 32
 RUNS = (
     (WeightFormat.FP32, "fp32", "fp32"),
+    (WeightFormat.FP32, "fp32", "int8"),
     (WeightFormat.FP16, "fp32", "fp16"),
     (WeightFormat.INT8, "fp32", "fp16"),
     (WeightFormat.INT8, "int8", "fp16"),
@@ -36,6 +37,7 @@ RUNS = (
     (WeightFormat.INT4, "int8", "fp16"),
     (WeightFormat.NATIVE, "fp32", "fp16"),
     (WeightFormat.NATIVE, "int8", "fp16"),
+    (WeightFormat.NATIVE, "int8", "int8"),
 )
 
 
@@ -45,6 +47,7 @@ class Quality:
 
     weights: str
     activations: str
+    kv: str
     perplexity: float
     agreement: float
 
@@ -109,11 +112,11 @@ def main() -> None:
         continued = [greedy(bench, prompt) for prompt in prompts]
         oracle = oracle or continued
         same = float(np.mean([agreement(*pair) for pair in zip(continued, oracle, strict=True)]))
-        quality = Quality(weights, activations, perplexity(bench, tokens), same)
+        quality = Quality(weights, activations, kv, perplexity(bench, tokens), same)
         found.append(quality)
         rise = quality.perplexity / found[0].perplexity - 1
         print(
-            f"{weights:7s} activations {activations}  perplexity {quality.perplexity:8.4f}"
+            f"{weights:7s} activations {activations}  KV {kv}  perplexity {quality.perplexity:8.4f}"
             f"  ({rise:+.2%})  greedy agreement {same:.0%}",
             flush=True,
         )

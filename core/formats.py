@@ -25,8 +25,11 @@ class Backend(StrEnum):
 
 
 class KVFormat(StrEnum):
+    """How keys and values are stored. The last needs the native kernels."""
+
     FP32 = "fp32"
     FP16 = "fp16"
+    INT8 = "int8"  # an fp16 scale for each token's key, and for its value, of each kv-head
 
 
 class MatrixFormat(StrEnum):

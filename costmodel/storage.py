@@ -16,7 +16,10 @@ PANEL_ROWS: Final = 16  # output features that the native kernels read together
 GROUP_COLUMNS: Final = 32  # input features that share a scale
 
 _KV_ELEMENT_BYTES: Final[Mapping[KVFormat, int]] = MappingProxyType(
-    {KVFormat.FP32: 4, KVFormat.FP16: 2}
+    {KVFormat.FP32: 4, KVFormat.FP16: 2, KVFormat.INT8: 1}
+)
+_KV_SCALE_BYTES: Final[Mapping[KVFormat, int]] = MappingProxyType(  # of a kv-head's key, or value
+    {KVFormat.FP32: 0, KVFormat.FP16: 0, KVFormat.INT8: 2}
 )
 
 
@@ -62,8 +65,9 @@ def weight_bytes(config: ModelConfig, storage: Storage) -> dict[TensorRole, int]
 
 
 def kv_bytes_per_token_and_layer(config: ModelConfig, kv: KVFormat) -> int:
-    """Size one token's keys and values in one layer."""
-    return 2 * config.num_kv_heads * config.head_dim * _KV_ELEMENT_BYTES[kv]
+    """Size one token's keys and values in one layer, scales included."""
+    vector_bytes = config.head_dim * _KV_ELEMENT_BYTES[kv] + _KV_SCALE_BYTES[kv]
+    return 2 * config.num_kv_heads * vector_bytes
 
 
 def kv_bytes_per_token(config: ModelConfig, kv: KVFormat) -> int:

@@ -9,7 +9,7 @@ from core.errors import SettingsError
 from core.formats import Backend, KVFormat, MatrixFormat, WeightFormat
 from core.settings import EngineSettings
 from engine.compiled import NATIVE_COMPILED
-from engine.kvstore import allocate_kv
+from engine.kvstore import KV_DTYPES, allocate_kv
 from engine.limits import resolve_kv_dtype, resolve_max_model_len, resolve_num_blocks
 from engine.model import Decoder
 from engine.network import Network
@@ -66,7 +66,7 @@ def load_network(settings: EngineSettings, threads: int, progress: Callable[[str
 
     Raises:
         ModelError: the model cannot be read or is not supported.
-        SettingsError: the backend is not there, or does not have the weights' format.
+        SettingsError: the backend is not there, or does not have a format that was asked for.
     """
     if settings.backend is Backend.TORCH:
         return _load_torch(settings, progress)
@@ -90,6 +90,9 @@ def _load_torch(settings: EngineSettings, progress: Callable[[str], None]) -> Lo
     weights = settings.model.weights or WeightFormat.FP32
     if weights not in FORMATS:
         raise SettingsError(f"--weights {weights}: the torch path has {', '.join(FORMATS)} alone")
+    asked = settings.model.kv_dtype
+    if asked is not None and asked not in KV_DTYPES:
+        raise SettingsError(f"--kv-dtype {asked}: the torch path has {', '.join(KV_DTYPES)} alone")
     sizes = Sizes.of(settings, prepare(settings.model, RowPacker(weights), progress))
     config = sizes.prepared.config
     tensors, ops = load_weights(sizes.prepared.dir, config), TorchOps(config)

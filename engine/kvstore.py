@@ -10,7 +10,7 @@ import torch
 from core.formats import KVFormat
 from core.model import ModelConfig
 
-_DTYPES: Final = {KVFormat.FP32: torch.float32, KVFormat.FP16: torch.float16}
+KV_DTYPES: Final = {KVFormat.FP32: torch.float32, KVFormat.FP16: torch.float16}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def allocate_kv(config: ModelConfig, kv: KVFormat, num_blocks: int, block_size: 
     shape = (num_blocks, block_size, config.num_kv_heads, config.head_dim)
 
     def zeros() -> torch.Tensor:
-        return torch.zeros(shape, dtype=_DTYPES[kv])
+        return torch.zeros(shape, dtype=KV_DTYPES[kv])
 
     layers = tuple(KVLayer(zeros(), zeros()) for _ in range(config.num_layers))
     return KVStore(layers, block_size)

@@ -3,6 +3,7 @@
 // and partial results are merged in their order, whoever computed them.
 #pragma once
 #include <cmath>
+#include <type_traits>
 
 #include "model.h"
 #include "simd.h"
@@ -59,6 +60,15 @@ constexpr int vectors_beside(int n) {
   return 4 * n <= kAccumulators ? 4 : 2 * n <= kAccumulators ? 2 : 1;
 }
 
+// Vectors of T that are prefetched: twice a line, for what is asked for once does not always come.
+template <class T>
+constexpr bool at_half_line(int vector) {
+  return vector * kLanes * sizeof(T) % 32 == 0;
+}
+
+template <class T>
+constexpr bool kScaled = std::is_same_v<T, int8_t>;  // a scale for each key and for each value
+
 // Up to 16 positions of one block: their keys, and the values that are wanted next.
 template <class T>
 struct Column {
@@ -75,7 +85,7 @@ void score_columns(const QueryGroup& g, int block_size, const Column<T>* columns
     for (Lanes& total : column) total = zeros();
   for (int d = 0; d < g.head_dim; ++d) UNROLL
     for (int c = 0; c < C; ++c) {
-      prefetch(columns[c].values + d * kLanes);
+      if (at_half_line<T>(d)) prefetch(columns[c].values + d * kLanes);
       const T* keys = columns[c].keys + static_cast<size_t>(d) * block_size;
       const int n = columns[c].count;
       const Lanes key = C > 1 || n == kLanes ? load(keys) : load_part(keys, n);
@@ -111,6 +121,23 @@ void score(const Model& m, const KVStore& kv, const QueryGroup& g, int begin, in
   }
 }
 
+// scales[0][p - begin] of key p, scales[1][p - begin] of value p
+inline void collect_scales(const Model& m, const KVStore& kv, const QueryGroup& g, int begin,
+                           int end, float (*scales)[kPartition + kLanes]) {
+  each_run(kv, begin, end, [&](int p, int index, int offset, int length) {
+    const Half* stored = kv.scales(m, g.layer, g.table[index], g.kv_head) + offset;
+    for (int t = 0; t < length; t += kLanes) {
+      const int n = smaller(kLanes, kv.block_size - offset - t), i = p + t - begin;
+      store(&scales[0][i], load_part(stored + t, n));
+      store(&scales[1][i], load_part(stored + kv.block_size + t, n));
+    }
+  });
+}
+
+inline void multiply_by(float* x, const float* factors, int count) {
+  for (int i = 0; i < count; i += kLanes) store(x + i, mul(load(x + i), load(factors + i)));
+}
+
 // Turn one query's scores into weights, zero outside [first, last].
 inline void weigh(float* scores, int begin, int end, int first, int last, float* peak,
                   float* total) {
@@ -142,9 +169,10 @@ void mix_slice(const Model& m, const KVStore& kv, const QueryGroup& g, int begin
     const int start = offset * g.head_dim + d, later = smaller(index + blocks, final);
     const T* values = kv.values<T>(m, g.layer, g.table[index], g.kv_head) + start;
     const T* next = kv.keys<T>(m, g.layer, g.table[later], g.kv_head) + start;  // of like size
+    if constexpr (kScaled<T>) prefetch(kv.scales(m, g.layer, g.table[later], g.kv_head));
     for (int t = 0; t < length; ++t, values += g.head_dim, next += g.head_dim) {
       UNROLL for (int v = 0; v < V; ++v)
-        prefetch(next + v * kLanes);
+        if (at_half_line<T>(v)) prefetch(next + v * kLanes);
       Lanes value[V];
       UNROLL for (int v = 0; v < V; ++v)
         value[v] = v < V - 1 || n == kLanes ? load(values + v * kLanes)
@@ -170,10 +198,14 @@ void attend_partition(const Model& m, const KVStore& kv, const QueryGroup& g, in
     for (int i = 0; i < N; ++i) out.largest[i] = kNothing;
     return;
   }
-  alignas(64) float scores[N][kPartition + kLanes];
+  alignas(64) float scores[N][kPartition + kLanes], scales[2][kPartition + kLanes];
+  if constexpr (kScaled<T>) collect_scales(m, kv, g, begin, end, scales);
   score<T, N>(m, kv, g, begin, end, scores);
-  for (int i = 0; i < N; ++i)
+  for (int i = 0; i < N; ++i) {
+    if constexpr (kScaled<T>) multiply_by(scores[i], scales[0], end - begin);
     weigh(scores[i], begin, end, g.first[i], g.last[i], out.largest + i, out.total + i);
+    if constexpr (kScaled<T>) multiply_by(scores[i], scales[1], end - begin);
+  }
   constexpr int V = vectors_beside(N);
   int d = 0;
   for (; d + (V - 1) * kLanes < g.head_dim; d += V * kLanes)

@@ -1,6 +1,6 @@
 // Runs decode steps of a model of tinygpt's sizes and nothing else: a cache simulator counts them.
 //
-//   decode_driver FORMAT KV CONTEXT BATCH STEPS ISA      (formats as in layout.h; kv fp32 or fp16)
+//   decode_driver FORMAT KV CONTEXT BATCH STEPS ISA      (formats as in layout.h; kv fp32, fp16 or int8)
 //
 // Prints the bytes of weights and of KV that it allocated. Weights are a constant: only their
 // place in memory matters here.
@@ -99,7 +99,7 @@ int main(int count, char** arguments) {
   const int context = std::atoi(arguments[3]), batch = std::atoi(arguments[4]);
   const int steps = std::atoi(arguments[5]);
   Options options;
-  options.half_kv = std::string(arguments[2]) == "fp16";
+  options.kv_format = kv_format_named(arguments[2]);
   options.num_blocks = batch * ((context + 64 + kBlockSize - 1) / kBlockSize);
   options.block_size = kBlockSize;
   options.max_tokens = batch;

@@ -48,23 +48,32 @@ struct Model {
   }
 };
 
-// [layer][block][kv-head]: keys [head_dim][block_size], then values [block_size][head_dim].
+enum class KVFormat { fp32, fp16, int8 };
+
+// [layer][block][kv-head]: keys [head_dim][block_size], then values [block_size][head_dim]; of
+// int8 then the scales of keys and of values, fp16 [2][block_size]: one a token and kv-head each.
 struct KVStore {
   uint8_t* data = nullptr;
   int num_blocks = 0, block_size = 0;
-  bool half = false;
+  KVFormat format = KVFormat::fp32;
 
-  size_t head_elements(const Model& m) const {
-    return static_cast<size_t>(2) * block_size * m.head_dim;
+  size_t head_bytes(const Model& m) const {
+    const size_t element = format == KVFormat::fp32 ? 4 : format == KVFormat::fp16 ? 2 : 1;
+    const size_t scale = format == KVFormat::int8 ? sizeof(Half) : 0;
+    return 2 * block_size * (m.head_dim * element + scale);
   }
   template <class T>
   T* keys(const Model& m, int layer, int block, int head) const {
     const size_t index = (static_cast<size_t>(layer) * num_blocks + block) * m.kv_heads + head;
-    return reinterpret_cast<T*>(data) + index * head_elements(m);
+    return reinterpret_cast<T*>(data + index * head_bytes(m));
   }
   template <class T>
   T* values(const Model& m, int layer, int block, int head) const {
     return keys<T>(m, layer, block, head) + static_cast<size_t>(block_size) * m.head_dim;
+  }
+  Half* scales(const Model& m, int layer, int block, int head) const {  // of int8
+    int8_t* values_end = values<int8_t>(m, layer, block, head) + block_size * m.head_dim;
+    return reinterpret_cast<Half*>(values_end);
   }
 };
 

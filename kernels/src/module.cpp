@@ -85,8 +85,6 @@ void build(NativeModel* self, const nb::dict& weights, int vocab_size, int hidde
            const std::string& activations, int threads, const std::string& isa) {
   if (activation != "silu" && activation != "gelu_tanh")
     throw Unsupported("unsupported: activation " + activation);
-  if (kv_format != "fp32" && kv_format != "fp16")
-    throw Unsupported("unsupported: KV format " + kv_format);
   Model shape;
   shape.vocab = vocab_size;
   shape.hidden = hidden_size;
@@ -99,9 +97,9 @@ void build(NativeModel* self, const nb::dict& weights, int vocab_size, int hidde
   shape.integer_activations = integer_activations_named(activations);
   shape.layers.resize(windows.size());
   Options options{
-      num_blocks, block_size,          max_tokens,         max_positions,
-      threads,    kv_format == "fp16", std::move(windows), std::move(inverse_frequencies),
-      isa};
+      num_blocks, block_size,   max_tokens,
+      max_positions, threads,   kv_format_named(kv_format),
+      std::move(windows), std::move(inverse_frequencies), isa};
   new (self) NativeModel(std::move(shape), std::move(options), tensors(weights));
 }
 

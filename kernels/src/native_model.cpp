@@ -46,6 +46,13 @@ Format format_named(const std::string& name) {
   throw Unsupported("unsupported: weight format " + name);
 }
 
+KVFormat kv_format_named(const std::string& name) {
+  if (name == "fp32") return KVFormat::fp32;
+  if (name == "fp16") return KVFormat::fp16;
+  if (name == "int8") return KVFormat::int8;
+  throw Unsupported("unsupported: KV format " + name);
+}
+
 NativeModel::NativeModel(Model shape, Options options, std::map<std::string, Tensor> weights)
     : model_(std::move(shape)),
       options_(std::move(options)),
@@ -53,9 +60,8 @@ NativeModel::NativeModel(Model shape, Options options, std::map<std::string, Ten
       isa_(require_isa(options_.isa)),
       team_((check_shape(model_, options_), options_.threads)) {
   take_weights();
-  kv_ = {nullptr, options_.num_blocks, options_.block_size, options_.half_kv};
-  kv_bytes_ = model_.layers.size() * kv_.num_blocks * model_.kv_heads * kv_.head_elements(model_) *
-              (kv_.half ? 2 : 4);
+  kv_ = {nullptr, options_.num_blocks, options_.block_size, options_.kv_format};
+  kv_bytes_ = model_.layers.size() * kv_.num_blocks * model_.kv_heads * kv_.head_bytes(model_);
   store_.emplace(kv_bytes_ + 128);
   kv_.data = store_->take<uint8_t>(kv_bytes_);
   take_scratch();

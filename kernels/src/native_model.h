@@ -27,14 +27,15 @@ struct Tensor {
 
 struct Options {
   int num_blocks = 0, block_size = 0, max_tokens = 0, max_positions = 0, threads = 1;
-  bool half_kv = false;
+  KVFormat kv_format = KVFormat::fp32;
   std::vector<int> windows;                // per layer; 0 is full attention
   std::vector<float> inverse_frequencies;  // [head_dim / 2]
   std::string isa;                         // empty: the fastest
 };
 
-// Raises Unsupported.
+// Raise Unsupported.
 Format format_named(const std::string& name);
+KVFormat kv_format_named(const std::string& name);
 
 class NativeModel {
  public:

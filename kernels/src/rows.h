@@ -96,8 +96,9 @@ inline void rotate(float* x, const float* angles, int head_dim, float scale) {
   }
 }
 
+// Write count values `stride` apart. One overload each for what needs no scale, and for int8.
 template <class T>
-inline void scatter(const float* x, int count, T* out, int stride) {
+inline void scatter(const float* x, int count, T* out, int stride, Half*) {
   T narrow[kLanes];
   for (int i = 0; i < count; i += kLanes) {
     const int n = smaller(kLanes, count - i);
@@ -106,24 +107,51 @@ inline void scatter(const float* x, int count, T* out, int stride) {
   }
 }
 
+// The scale is rounded to fp16 first, and values to its multiples. A NaN or infinity makes it NaN.
+inline void scatter(const float* x, int count, int8_t* out, int stride, Half* scale) {
+  Lanes peaks = zeros(), poison = zeros();  // 0, or NaN
+  for (int i = 0; i < count; i += kLanes) {
+    const Lanes v = load_part(x + i, smaller(kLanes, count - i));
+    peaks = maximum(peaks, absolute(v));
+    poison = add(poison, sub(v, v));
+  }
+  *scale = to_half(largest(peaks) / 127.f + sum(poison));
+  const float step = to_float(*scale), inverse = step > 0.f ? 1.f / step : 0.f;
+  int8_t narrow[kLanes];
+  for (int i = 0; i < count; i += kLanes) {
+    const int n = smaller(kLanes, count - i);
+    const Lanes v = mul(load_part(x + i, n), splat(inverse));
+    store_bytes(narrow, to_nearest(minimum(splat(127.f), maximum(splat(-127.f), v))));
+    for (int j = 0; j < n; ++j) out[static_cast<size_t>(i + j) * stride] = narrow[j];
+  }
+}
+
+// Norm and rotate one key of a row, and write it and its value to the KV store.
+template <class T>
+void place_head(const Model& m, const Layer& layer, int index, const KVStore& kv, int slot,
+                const float* angles, float* qkv, int head) {
+  const int d = m.head_dim, block = slot / kv.block_size, offset = slot % kv.block_size;
+  float *k = qkv + m.q_width() + head * d, *v = k + m.kv_width();
+  if (layer.k_norm) rms_norm(k, layer.k_norm, d, m.norm_eps, k);
+  rotate(k, angles, d, 1.f);
+  T *keys = kv.keys<T>(m, index, block, head), *values = kv.values<T>(m, index, block, head);
+  Half* scales = kv.scales(m, index, block, head) + offset;
+  scatter(k, d, keys + offset, kv.block_size, scales);
+  scatter(v, d, values + static_cast<size_t>(offset) * d, 1, scales + kv.block_size);
+}
+
 // Norm and rotate the queries and keys of a row, and write its keys and values to the KV store.
 template <class T>
 void place_row(const Model& m, const Layer& layer, int index, const KVStore& kv, int slot,
                const float* angles, float* qkv) {
-  const int d = m.head_dim, block = slot / kv.block_size, offset = slot % kv.block_size;
-  const float scale = 1.f / std::sqrt(static_cast<float>(d));
+  const float scale = 1.f / std::sqrt(static_cast<float>(m.head_dim));
   for (int h = 0; h < m.heads; ++h) {
-    float* q = qkv + h * d;
-    if (layer.q_norm) rms_norm(q, layer.q_norm, d, m.norm_eps, q);
-    rotate(q, angles, d, scale);
+    float* q = qkv + h * m.head_dim;
+    if (layer.q_norm) rms_norm(q, layer.q_norm, m.head_dim, m.norm_eps, q);
+    rotate(q, angles, m.head_dim, scale);
   }
-  for (int h = 0; h < m.kv_heads; ++h) {
-    float *k = qkv + m.q_width() + h * d, *v = qkv + m.q_width() + m.kv_width() + h * d;
-    if (layer.k_norm) rms_norm(k, layer.k_norm, d, m.norm_eps, k);
-    rotate(k, angles, d, 1.f);
-    scatter(k, d, kv.keys<T>(m, index, block, h) + offset, kv.block_size);
-    scatter(v, d, kv.values<T>(m, index, block, h) + static_cast<size_t>(offset) * d, 1);
-  }
+  for (int h = 0; h < m.kv_heads; ++h)
+    place_head<T>(m, layer, index, kv, slot, angles, qkv, h);
 }
 
 }  // namespace floorline::FLOORLINE_ISA

@@ -32,6 +32,13 @@ inline Lanes load(const Half* p) {
   };
   return {half(p), half(p + 8)};
 }
+inline Lanes load(const int8_t* p) {
+  auto eight = [](const int8_t* q) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(q));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+  };
+  return {eight(p), eight(p + 8)};
+}
 template <class T>
 inline Lanes load_part(const T* p, int n) {
   T whole[kLanes] = {};

@@ -23,10 +23,17 @@ inline Lanes load(const float* p) { return _mm512_loadu_ps(p); }
 inline Lanes load(const Half* p) {
   return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+inline Lanes load(const int8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
 inline __mmask16 first(int n) { return static_cast<__mmask16>((1u << n) - 1); }
 inline Lanes load_part(const float* p, int n) { return _mm512_maskz_loadu_ps(first(n), p); }
 inline Lanes load_part(const Half* p, int n) {
   return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p));
+}
+inline Lanes load_part(const int8_t* p, int n) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first(n), p)));
 }
 inline void store(float* p, Lanes x) { _mm512_storeu_ps(p, x); }
 inline void store_part(float* p, Lanes x, int n) { _mm512_mask_storeu_ps(p, first(n), x); }

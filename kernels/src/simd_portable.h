@@ -42,11 +42,17 @@ inline Lanes load(const float* p) {
 inline Lanes load(const Half* p) {
   return map([=](int i) { return to_float(p[i]); });
 }
+inline Lanes load(const int8_t* p) {
+  return map([=](int i) { return static_cast<float>(p[i]); });
+}
 inline Lanes load_part(const float* p, int n) {
   return map([=](int i) { return i < n ? p[i] : 0; });
 }
 inline Lanes load_part(const Half* p, int n) {
   return map([=](int i) { return i < n ? to_float(p[i]) : 0; });
+}
+inline Lanes load_part(const int8_t* p, int n) {
+  return map([=](int i) { return i < n ? static_cast<float>(p[i]) : 0.f; });
 }
 inline void store_part(float* p, Lanes x, int n) { std::memcpy(p, x.at, n * sizeof(float)); }
 inline void store_part(Half* p, Lanes x, int n) {

@@ -173,8 +173,12 @@ class Step {
 };
 
 void step(const Model& m, const KVStore& kv, const Batch& b, Scratch& s, Team& team) {
-  if (kv.half) team.run([&](int) { Step<Half>(m, kv, b, s, team).run(); });
-  else team.run([&](int) { Step<float>(m, kv, b, s, team).run(); });
+  auto run = [&]<class T>(T) { team.run([&](int) { Step<T>(m, kv, b, s, team).run(); }); };
+  switch (kv.format) {
+    case KVFormat::fp32: return run(float{});
+    case KVFormat::fp16: return run(Half{});
+    case KVFormat::int8: return run(int8_t{});
+  }
 }
 
 void product(const Matrix& matrix, const Activations& x, int rows, bool integer_activations,

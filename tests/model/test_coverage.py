@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from core.errors import SettingsError
 from core.formats import Backend, KVFormat, WeightFormat
 from core.settings import EngineSettings, KVSettings, ModelSettings
 from engine.build import load_engine
 from engine.checkpoint.tokenizer import byte_tokenizer
+from engine.kvstore import KV_DTYPES
 from engine.process import _ready
 from engine.rows import FORMATS
 from telemetry.engine_model import engine_model
 from tests.model.families import build
 
 PATHS = [
-    *((Backend.TORCH, weights) for weights in FORMATS),
-    *((Backend.NATIVE, weights) for weights in WeightFormat),
+    *((Backend.TORCH, *formats) for formats in product(FORMATS, KV_DTYPES)),
+    *((Backend.NATIVE, *formats) for formats in product(WeightFormat, KVFormat)),
 ]
 FAMILIES = {"tied head": "llama", "sliding window": "mistral", "biases": "qwen2"}
 
@@ -47,8 +50,7 @@ def settings_of(
     )
 
 
-@pytest.mark.parametrize("kv", KVFormat)
-@pytest.mark.parametrize(("backend", "weights"), PATHS)
+@pytest.mark.parametrize(("backend", "weights", "kv"), PATHS)
 @pytest.mark.parametrize("model", ["tinygpt", *FAMILIES])
 def test_every_byte_is_predicted(
     model: str,
@@ -67,3 +69,11 @@ def test_every_byte_is_predicted(
     assert known.exact
     assert engine.backend == backend
     assert engine.isa
+
+
+def test_the_torch_path_refuses_an_int8_kv_store_by_its_flag() -> None:
+    settings = settings_of("tinygpt", Backend.TORCH, WeightFormat.FP32, KVFormat.INT8)
+    with pytest.raises(
+        SettingsError, match=r"--kv-dtype int8: the torch path has fp32, fp16 alone"
+    ):
+        load_engine(settings, progress=lambda _: None)

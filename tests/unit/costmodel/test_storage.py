@@ -20,6 +20,10 @@ def test_tinygpt_has_its_parameters_to_the_unit() -> None:
     assert sum(weight_bytes(TINYGPT, Storage(MatrixFormat.FP32)).values()) == 5_838_080 * 4
 
 
+def test_an_int8_kv_store_takes_a_byte_an_element_and_two_for_each_vectors_scale() -> None:
+    assert kv_bytes_per_token(TINYGPT, KVFormat.INT8) == 6 * 2 * 1 * (64 + 2)
+
+
 def test_tinygpt_stores_3072_kv_bytes_per_token_in_fp32_and_half_in_fp16() -> None:
     assert kv_bytes_per_token(TINYGPT, KVFormat.FP32) == 3072
     assert kv_bytes_per_token(TINYGPT, KVFormat.FP16) == 1536

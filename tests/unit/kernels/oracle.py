@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,13 +32,23 @@ def inverse_frequencies(config: ModelConfig) -> Array:
     return (1.0 / config.rope.theta**exponents).astype(np.float32)
 
 
-def forward(config: ModelConfig, weights: dict[str, Array], tokens: list[int]) -> Array:
-    """Give the logits [T, V] of a sequence from its first token on."""
+def forward(
+    config: ModelConfig,
+    weights: dict[str, Array],
+    tokens: list[int],
+    stored: Callable[[Array], Array] = lambda x: x,
+) -> Array:
+    """Give the logits [T, V] of a sequence from its first token on.
+
+    `stored` says what the KV store makes of keys and values [T, K, D].
+    """
     w = {name: values.astype(np.float64) for name, values in weights.items()}
     x = w["embed"][tokens]
     for layer, window in enumerate(config.sliding_window):
         prefix = f"layers.{layer}."
-        x = x + _attention(config, w, prefix, window, _norm(x, w[prefix + "input_norm"], config))
+        x = x + _attention(
+            config, w, prefix, window, _norm(x, w[prefix + "input_norm"], config), stored
+        )
         x = x + _mlp(config, w, prefix, _norm(x, w[prefix + "post_norm"], config))
     head = w["embed"] if config.tied_embeddings else w["lm_head"]
     return _norm(x, w["final_norm"], config) @ head.T
@@ -59,7 +70,12 @@ def _rotate(x: Array, config: ModelConfig) -> Array:
 
 
 def _attention(
-    config: ModelConfig, w: dict[str, Array], prefix: str, window: int | None, x: Array
+    config: ModelConfig,
+    w: dict[str, Array],
+    prefix: str,
+    window: int | None,
+    x: Array,
+    stored: Callable[[Array], Array],
 ) -> Array:
     def heads(name: str, count: int) -> Array:
         return _linear(w, prefix + name, x).reshape(len(x), count, config.head_dim)
@@ -68,7 +84,7 @@ def _attention(
     v = heads("v_proj", config.num_kv_heads)
     if config.qk_norm:
         q, k = _norm(q, w[prefix + "q_norm"], config), _norm(k, w[prefix + "k_norm"], config)
-    q, k = _rotate(q, config), _rotate(k, config)
+    q, k, v = _rotate(q, config), stored(_rotate(k, config)), stored(v)
     group = config.num_heads // config.num_kv_heads
     scores = np.einsum("qhd,khd->hqk", q, k.repeat(group, axis=1)) / np.sqrt(config.head_dim)
     distance = np.arange(len(x))[:, None] - np.arange(len(x))[None, :]

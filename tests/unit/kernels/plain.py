@@ -1,4 +1,4 @@
-"""What a packed matrix stands for, from the parts it was packed of: no layout here."""
+"""What packed matrices and stored keys stand for, from their parts: no layout here."""
 
 from __future__ import annotations
 
@@ -46,3 +46,10 @@ def int8_activations(x: Array) -> Array:
     inverse = np.divide(np.float32(127), peaks, out=np.zeros_like(peaks), where=peaks > 0)
     rounded = np.rint(grouped * inverse).astype(np.float64) * (peaks / np.float32(127))
     return rounded.reshape(rows, -1)[:, :columns]
+
+
+def int8_kv(x: Array) -> Array:
+    """Round keys or values [..., D] as an int8 KV store does: an fp16 scale for each D of them."""
+    scales = (np.abs(x).max(axis=-1, keepdims=True) / 127).astype(np.float16).astype(np.float64)
+    steps = np.divide(x, scales, out=np.zeros_like(x), where=scales > 0)
+    return np.clip(np.rint(steps), -127, 127) * scales

@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from core.formats import MatrixFormat
+from core.formats import KVFormat, MatrixFormat
 from core.model import Activation, ModelConfig, RopeConfig
+from costmodel.storage import kv_bytes_per_token
 from kernels import isas
 from tests.unit.kernels.oracle import forward, random_weights
-from tests.unit.kernels.plain import stands_for
+from tests.unit.kernels.plain import int8_kv, stands_for
 from tests.unit.kernels.world import World, native
 
 Array = npt.NDArray[Any]
@@ -103,6 +104,51 @@ def test_a_half_kv_store_stays_within_its_rounding() -> None:
         assert 1e-7 < relative(logits, forward(config, weights, tokens)) < 1e-3
 
 
+@pytest.mark.parametrize("isa", isas())
+@pytest.mark.parametrize("block_size", [1, 5, 16, 40])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_int8_kv_store_loses_what_rounding_to_its_scales_loses(
+    shape: str, block_size: int, isa: str
+) -> None:
+    config = SHAPES[shape]
+    weights, tokens = random_weights(config, 1, spread=0.1), tokens_of(config, 180)
+    blocks = -(-200 // block_size)
+    sizes = {"block_size": block_size, "num_blocks": blocks, "kv_format": "int8"}
+    world = World(native(config, weights, isa=isa, **sizes), config.vocab_size, blocks, block_size)
+    pieces = [tokens[:50], tokens[50:51], tokens[51:]]
+    logits = np.concatenate([world.step([(0, piece)]) for piece in pieces])
+    rounded = forward(config, weights, tokens, stored=int8_kv)
+    lost = relative(rounded, forward(config, weights, tokens))
+    # A value halfway between two steps may fall to either side; all others fall to the same.
+    assert relative(logits, rounded) < 0.1 * lost < 1e-3
+
+
+@pytest.mark.parametrize("size", [0.0, 1e-30, 1e-6, 1e3])
+def test_keys_and_values_of_any_size_are_rounded_without_overflow(size: float) -> None:
+    config = SHAPES["grouped heads"]
+    weights, tokens = random_weights(config, 2, spread=0.1), tokens_of(config, 20)
+    for layer in range(config.num_layers):
+        weights[f"layers.{layer}.v_proj"] *= np.float32(size)
+    for isa in isas():
+        model = native(config, weights, isa=isa, kv_format="int8")
+        logits = World(model, config.vocab_size).step([(0, tokens)])
+        assert relative(logits, forward(config, weights, tokens)) < 1e-2
+
+
+@pytest.mark.parametrize("kv", KVFormat)
+@pytest.mark.parametrize("isa", isas())
+def test_a_bad_key_spoils_its_own_request_and_not_the_next_in_its_blocks(
+    isa: str, kv: KVFormat
+) -> None:
+    config = SHAPES["one head of each"]
+    weights = random_weights(config, 3, spread=0.1)
+    weights["embed"][7] = np.nan
+    model = native(config, weights, isa=isa, kv_format=kv, num_blocks=1)
+    spoilt = World(model, config.vocab_size, num_blocks=1).step([(0, [1, 2, 3, 7]), (0, [4, 5])])
+    assert np.isnan(spoilt[3:]).all()
+    assert np.isfinite(World(model, config.vocab_size, num_blocks=1).step([(0, [1, 2])])).all()
+
+
 def chunked(world: World, request: int, tokens: list[int], rng: np.random.Generator) -> Array:
     """Compute a request alone, in random pieces."""
     rows, done = [], 0
@@ -135,19 +181,20 @@ def mixed(
 @pytest.mark.parametrize(
     "target", [MatrixFormat.FP32, MatrixFormat.INT8_G32, MatrixFormat.INT4_G32]
 )
+@pytest.mark.parametrize("kv", KVFormat)
 @pytest.mark.parametrize("isa", isas())
 def test_logits_are_the_same_to_the_bit_in_any_batch_chunking_and_thread_count(
-    isa: str, target: MatrixFormat
+    isa: str, kv: KVFormat, target: MatrixFormat
 ) -> None:
     config = SHAPES["every option"]
     weights, rng = random_weights(config, 4, spread=0.1), np.random.default_rng(7)
     prompts = {request: tokens_of(config, 20 + 60 * request, request) for request in range(5)}
     alone = {}
     for request, tokens in prompts.items():
-        model = native(config, weights, target, isa=isa, threads=1 + request % 3)
+        model = native(config, weights, target, isa=isa, kv_format=kv, threads=1 + request % 3)
         alone[request] = chunked(World(model, config.vocab_size), request, tokens, rng)
     for threads in (1, 3):
-        model = native(config, weights, target, isa=isa, threads=threads)
+        model = native(config, weights, target, isa=isa, kv_format=kv, threads=threads)
         together = mixed(World(model, config.vocab_size), prompts, rng)
         for request in prompts:
             np.testing.assert_array_equal(together[request], alone[request])
@@ -191,13 +238,14 @@ def test_two_models_in_one_process_do_not_disturb_each_other() -> None:
             assert relative(found, expected[start : start + 10]) < 1e-5
 
 
-def test_allocated_bytes_are_those_of_the_packed_tensors_and_of_the_blocks() -> None:
+@pytest.mark.parametrize("kv", KVFormat)
+def test_allocated_bytes_are_those_of_the_packed_tensors_and_of_the_blocks(kv: KVFormat) -> None:
     config = SHAPES["grouped heads"]
-    model = native(config, random_weights(config, 9), num_blocks=10, kv_format="fp16")
+    model = native(config, random_weights(config, 9), num_blocks=10, kv_format=kv)
     assert model.weight_bytes == sum(
         4 * spec.rows * spec.columns
         if spec.rows == 1
         else 4 * (-(-spec.rows // 16) * 16) * spec.columns
         for spec in config.tensors()
     )
-    assert model.kv_bytes == 10 * 16 * 2 * config.num_layers * config.num_kv_heads * 16 * 2
+    assert model.kv_bytes == 10 * 16 * kv_bytes_per_token(config, kv)
