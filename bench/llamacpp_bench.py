@@ -25,6 +25,8 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 QUANTS = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "BF16": 32, "Q4_K_M": 15}
 
+PIECE = 512  # tokens of a prompt in one step; no more sequences than that, either
+
 
 @ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 def _silent(level, text, data):
@@ -55,20 +57,21 @@ def bench(path: str, threads: int, parallel: int, prompt: int, gen: int, clock: 
     cp = lc.llama_context_default_params()
     cp.n_ctx = max(512, parallel * (prompt + gen + 8))
     cp.n_seq_max = parallel
-    cp.n_batch = cp.n_ubatch = max(512, parallel)
+    cp.n_batch = cp.n_ubatch = PIECE
     cp.n_threads = cp.n_threads_batch = threads
     ctx = lc.llama_init_from_model(model, cp)
     vocab = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(model))
     rng = random.Random(7)
-    batch = lc.llama_batch_init(max(512, prompt, parallel), 0, 1)
+    batch = lc.llama_batch_init(PIECE, 0, 1)
     prefill_s = 0.0
     for seq in range(parallel):
         rows = [(rng.randrange(100, vocab - 100), p, seq, p == prompt - 1) for p in range(prompt)]
-        fill(batch, rows)
-        t = now()
-        assert lc.llama_decode(ctx, batch) == 0
-        lc.llama_synchronize(ctx)
-        prefill_s += now() - t
+        for start in range(0, prompt, PIECE):
+            fill(batch, rows[start : start + PIECE])
+            t = now()
+            assert lc.llama_decode(ctx, batch) == 0
+            lc.llama_synchronize(ctx)
+            prefill_s += now() - t
     steps = []
     for g in range(gen):
         rows = [(rng.randrange(100, vocab - 100), prompt + g, seq, True) for seq in range(parallel)]

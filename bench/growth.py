@@ -1,0 +1,177 @@
+"""How a decode step's time grows with its batch and with its context: measured, predicted, peer's.
+
+    python -m bench.growth --svg docs/growth.svg [--json FILE]
+        [--peer-python VENV/bin/python --models F16.gguf Q8_0.gguf Q4_1.gguf]
+
+Runs the real engine in this process in fp16 and in the fastest width, beside llama.cpp where a
+Python that has it is named. Predicted are the floor, from calibrated peaks, and the fit of
+`bench.validate_costmodel`: overhead + bytes / bandwidth + FLOPs / rate, over the steps shown.
+Times are of the forward pass, without sampling, and the best of all passes on either side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench.log_plot import DASHED, DOTTED, SOLID, Line, Plot, svg
+from bench.validate_costmodel import Point, fit, measure
+from core.formats import WeightFormat
+from core.settings import EngineSettings, KVSettings, ModelSettings
+from engine.build import Engine, load_engine
+
+WIDTHS = (WeightFormat.FP16, WeightFormat.NATIVE)
+BATCHES = (1, 2, 4, 8, 16, 32)
+CONTEXTS = (64, 256, 1024, 4096, 8192)
+CONTEXT = 128  # of every batch
+PEER_STEPS = 8  # the last of them ends at the context that is asked for
+OURS, PEERS = ("#c0392b", "#2980b9"), ("#e08e0b", "#27ae60", "#8e44ad")
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """The steps of one engine: ours of a width, or llama.cpp's of a file. Times in seconds.
+
+    Both are keyed by what grows. A context counts the new token.
+    """
+
+    name: str
+    by_batch: dict[int, float]
+    by_context: dict[int, float]
+
+    def best(self, other: Grown) -> Grown:
+        return replace(
+            self,
+            by_batch={at: min(s, other.by_batch[at]) for at, s in self.by_batch.items()},
+            by_context={at: min(s, other.by_context[at]) for at, s in self.by_context.items()},
+        )
+
+    def lines(self, colour: str, dashes: str = SOLID) -> tuple[Line, Line]:
+        marked = dashes == SOLID
+        return (
+            Line(self.name, tuple(self.by_batch.items()), colour, dashes, marked),
+            Line(self.name, tuple(self.by_context.items()), colour, dashes, marked),
+        )
+
+
+def load(width: WeightFormat, model: str) -> Engine:
+    chosen = ModelSettings(model=model, weights=width)
+    settings = EngineSettings(model=chosen, kv=KVSettings(kv_memory="1GB"))
+    return load_engine(settings, progress=lambda _: None)
+
+
+def run_ours(engine: Engine, passes: int) -> list[Point]:
+    """Time each step once: those of all batches, then those of all contexts."""
+    cells = [(batch, CONTEXT) for batch in BATCHES] + [(1, context) for context in CONTEXTS]
+    return [
+        measure(engine, passes, "decode", batch, context - 1, 1)
+        for batch, context in cells
+        if context <= engine.max_model_len
+    ]
+
+
+def grown(name: str, points: Sequence[Point], seconds: Sequence[float | None]) -> Grown:
+    timed = [(point, s) for point, s in zip(points, seconds, strict=True) if s is not None]
+    first = len(BATCHES)
+    return Grown(
+        name,
+        {point.batch: s for point, s in timed[:first]},
+        {point.context + 1: s for point, s in timed[first:]},
+    )
+
+
+def fitted_s(points: Sequence[Point]) -> tuple[dict[str, Any], list[float]]:
+    """Fit overhead and two rates to the steps; a rate that takes no time is unknown."""
+    found = fit(points)
+    overhead_s = found["overhead_ms"] / 1e3
+    per_byte, per_flop = (
+        1 / rate if (rate := found[name]) else 0.0
+        for name in ("implied_bytes_per_s", "implied_flops_per_s")
+    )
+    return found, [overhead_s + p.bytes * per_byte + p.flops * per_flop for p in points]
+
+
+def run_peer(python: str, model: str, threads: int) -> Grown:
+    """Time llama.cpp's steps once, in processes of its own."""
+
+    def step_s(prompt: int, *batches: int) -> list[float]:
+        script = str(Path(__file__).with_name("llamacpp_bench.py"))
+        command = [python, script, model, "--threads", str(threads), "--prompt", str(prompt)]
+        command += ["--gen", str(PEER_STEPS), "--parallel", ",".join(map(str, batches))]
+        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        return [json.loads(line)["step_ms_min"] / 1e3 for line in output.splitlines()]
+
+    by_batch = dict(zip(BATCHES, step_s(CONTEXT - PEER_STEPS, *BATCHES), strict=True))
+    by_context = {context: step_s(context - PEER_STEPS, 1)[0] for context in CONTEXTS}
+    return Grown(f"llama.cpp, {Path(model).stem}", by_batch, by_context)
+
+
+def best_points(rounds: Sequence[Sequence[Point]]) -> list[Point]:
+    return [min(same, key=lambda point: point.forward_s) for same in zip(*rounds, strict=True)]
+
+
+def draw(lines: Sequence[tuple[Line, Line]], model: str, path: Path) -> None:
+    by_batch, by_context = zip(*lines, strict=True)
+    title = f"A decode step's time, in ms ({model})"
+    left = Plot(f"against the batch, {CONTEXT} tokens of context each", "requests", by_batch)
+    right = Plot("against the context, batch 1", "tokens of context", by_context)
+    path.write_text(svg(title, (left, right)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=9, help="of each of our steps, in a round")
+    parser.add_argument("--peer-python", help="a Python that has llama-cpp-python")
+    parser.add_argument("--models", nargs="+", default=[], metavar="GGUF", help="for the peer")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--svg", type=Path)
+    options = parser.parse_args()
+    if bool(options.models) != bool(options.peer_python):
+        parser.error("--peer-python and --models go together")
+    before = os.getloadavg()
+    engines = {width: load(width, options.model) for width in WIDTHS}
+    threads = engines[WIDTHS[0]].threads
+    rounds: dict[WeightFormat, list[list[Point]]] = {width: [] for width in WIDTHS}
+    peers: dict[str, Grown] = {}
+    for _ in range(options.rounds):
+        for width, engine in engines.items():
+            rounds[width].append(run_ours(engine, options.passes))
+        for model in options.models:
+            found = run_peer(options.peer_python, model, threads)
+            peers[model] = found.best(peers.get(model, found))
+    lines, record = [], []
+    for (width, runs), colour in zip(rounds.items(), OURS, strict=True):
+        points = best_points(runs)
+        fitting, fitted = fitted_s(points)
+        measured = grown(f"{width}, measured", points, [p.forward_s for p in points])
+        floor = grown(f"{width}, floor", points, [p.floor_s for p in points])
+        line = grown(f"{width}, fitted", points, fitted)
+        lines += [measured.lines(colour), floor.lines(colour, DASHED), line.lines(colour, DOTTED)]
+        rows = [asdict(p) | {"fitted_s": s} for p, s in zip(points, fitted, strict=True)]
+        record.append({"width": width, "fit": fitting, "points": rows})
+    lines += [peer.lines(PEERS[i % len(PEERS)]) for i, peer in enumerate(peers.values())]
+    for line in (line for pair in lines for line in pair):
+        print(line)
+    if options.svg:
+        draw(lines, options.model, options.svg)
+    if options.json:
+        machine = f"{platform.machine()}, {threads} threads"
+        about = {"machine": machine, "model": options.model}
+        about |= {"load_average": [*before, *os.getloadavg()]}
+        shown = about | {"ours": record, "peers": [asdict(peer) for peer in peers.values()]}
+        options.json.write_text(json.dumps(shown, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
