@@ -15,9 +15,10 @@ import statistics
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
+from bench.bars import Bar
 from bench.native import CLOCKS, Bench, load, step_and_floor_s
 from core.formats import WeightFormat
 
@@ -30,24 +31,6 @@ EQUAL_WIDTHS = (("fp16", "F16", 0.80), ("int8", "Q8_0", 0.55), ("native", "Q4_1"
 SPEEDUPS = (("decode 8", 2.8), ("decode 16", 3.0), ("prefill 128", 1.5), ("prefill 512", 1.5))
 
 Readings = dict[str, list[float]]
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """What was measured, beside the limit it must keep."""
-
-    name: str
-    value: float
-    limit: float
-    at_most: bool
-
-    @property
-    def held(self) -> bool:
-        return self.value <= self.limit if self.at_most else self.value >= self.limit
-
-    def __str__(self) -> str:
-        sign, verdict = "≤" if self.at_most else "≥", "ok" if self.held else "MISSED"
-        return f"{self.name:58s} {self.value:6.2f}  {sign} {self.limit:.2f}  {verdict}"
 
 
 def run_peer(arguments: argparse.Namespace, readings: Readings) -> None:
