@@ -4,7 +4,8 @@
 the real engine process and decodes the same batches over and over. In every second round this
 process keeps the books of each step, as a server does after the tokens went out; in the others it
 only reads the messages. Printed are the CPU time of the books beside the step (the goal is 1 %),
-and the step's median in both kinds of rounds.
+and the step's median in both kinds of rounds. The time of the books is all that telemetry took in a
+round, with opening and closing its requests, divided by the round's decode steps.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import platform
 import socket
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +42,25 @@ class Switch:
         self._telemetry = telemetry
         self.watching = False
         self.steps_ns: list[int] = []  # of decode steps in which all rows ran
-        self.books_ns: list[int] = []  # CPU time of the same steps' books
+        self.books_ns = 0  # CPU time of all that telemetry was told in a round
         self.batch = 0
+        self.idle = asyncio.Event()
 
-    def on_report(self, report: StepReport) -> None:
+    def tell(self, method: Callable[..., None], *what: object) -> None:
+        """Call one of telemetry's methods, or none, and count its time and the clock's own."""
         begin_ns = time.thread_time_ns()
         if self.watching:
-            self._telemetry.on_report(report)
+            method(*what)
+        self.books_ns += time.thread_time_ns() - begin_ns
+
+    def on_report(self, report: StepReport) -> None:
+        self.tell(self._telemetry.on_report, report)
         if len(report.slices) == self.batch and all(s.length == 1 for s in report.slices):
-            self.books_ns.append(time.thread_time_ns() - begin_ns)
             self.steps_ns.append(report.end_ns - report.start_ns)
 
     def on_idle(self, idle: Idle) -> None:
-        self._telemetry.on_idle(idle)
+        self.tell(self._telemetry.on_idle, idle)
+        self.idle.set()
 
     def on_fault(self, fault: Fault) -> None:
         raise RuntimeError(f"{fault.kind}: {fault.message}")
@@ -68,6 +76,7 @@ async def run_round(
 ) -> None:
     """Decode one batch to its end."""
     all_ended, live = asyncio.Event(), switch.batch
+    switch.idle.clear()
     ids = [RequestId(f"{switch.batch}/{number}/{row}") for row in range(live)]
 
     def wake() -> None:
@@ -78,14 +87,12 @@ async def run_round(
     for row, id in enumerate(ids):
         prompt = tuple(100 + (row * PROMPT_TOKENS + k) % 900 for k in range(PROMPT_TOKENS))
         greedy = SamplingParams(temperature=0)
-        if switch.watching:
-            telemetry.on_received(id, len(prompt))
+        switch.tell(telemetry.on_received, id, len(prompt))
         submit = Submit(id, prompt, tokens, greedy, ())
         streams.append(client.submit(submit, lambda *_: None, wake))
     await all_ended.wait()
-    await asyncio.sleep(0)  # the observer sees the last step after its streams did
-    if switch.watching:
-        telemetry.forget(ids)
+    await switch.idle.wait()  # the observer sees the last step after its streams did
+    switch.tell(telemetry.forget, ids)
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -117,21 +124,23 @@ async def compare(
     """Alternate watched and unwatched rounds of one batch size; the first of each warms up."""
     switch.batch = batch
     steps_ns: dict[bool, list[int]] = {True: [], False: []}
-    books_ns: list[float] = []  # mean of a step, by round: steps are booked in bursts
+    # of a step, by round, since steps are booked in bursts; unwatched rounds have the clock's alone
+    books_ns: dict[bool, list[float]] = {True: [], False: []}
     for number in range(2 * options.rounds + 2):
         switch.watching = number % 2 == 0
-        switch.steps_ns, switch.books_ns = [], []
+        switch.steps_ns, switch.books_ns = [], 0
         await run_round(client, telemetry, switch, number, options.tokens)
         if number >= 2:
             steps_ns[switch.watching] += switch.steps_ns
-            if switch.watching:
-                books_ns.append(statistics.mean(switch.books_ns))
+            books_ns[switch.watching].append(switch.books_ns / len(switch.steps_ns))
     watched_ms, unwatched_ms = (statistics.median(steps_ns[on]) / 1e6 for on in (True, False))
-    books_us = statistics.median(books_ns) / 1e3
+    watched_us, clock_us = (statistics.median(books_ns[on]) / 1e3 for on in (True, False))
+    books_us = watched_us - clock_us
     return {
         "batch": batch,
         "steps": len(steps_ns[True]),
         "books_us": books_us,
+        "clock_us": clock_us,
         "step_unwatched_ms": unwatched_ms,
         "step_watched_ms": watched_ms,
         "books_percent_of_step": books_us / 10 / unwatched_ms,

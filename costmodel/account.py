@@ -1,19 +1,23 @@
-"""One step's whole account: work, floor, charges, and where its time went. A pure function.
+"""The whole account of steps: work, floor, charges, and where their time went. Pure functions.
 
-It knows no requests and no prices; a `StepReport` goes in with the slices that turned out useless.
+It knows no requests and no prices; `StepReport`s go in with the slices that turned out useless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
+
 from core.machine import Peaks
 from core.wire import StepReport
-from costmodel.charges import Charge, WasteCause, charge, parts_of
-from costmodel.floor import Floor, Regime, floor_of
-from costmodel.work import Arithmetic, Work
+from costmodel.charges import WASTE, Charge, Charges, WasteCause, charge, parts_of
+from costmodel.floor import Floor, Floors, Regime, floors_of
+from costmodel.slices import Slices, ints, slices_of
+from costmodel.split import Bools, Ints, sums_by
+from costmodel.work import Arithmetic, Work, work_of_step
 
 
 class LostCause(StrEnum):
@@ -34,7 +38,7 @@ class LostCause(StrEnum):
 class StepAccount:
     """Invariant: useful_floor_ns + Σ lost_ns = wall_ns = Σ charged time, where anything ran."""
 
-    work: Work
+    work: Work[int]
     floor: Floor | None
     regime: Regime | None
     wall_ns: int
@@ -44,50 +48,104 @@ class StepAccount:
     charges: tuple[Charge, ...]
 
 
-def account_step(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAccounts:
+    """The accounts of many steps as columns: a row each, or, of `charges`, one for each part.
+
+    `lost_ns` holds the causes that occur.
+    """
+
+    slices: Slices
+    work: Work[Ints]
+    floors: Floors
+    regimes: Ints  # places in `REGIMES`; past its end where there is no floor
+    wall_ns: Ints
+    violation: Bools
+    useful_floor_ns: Ints
+    lost_ns: Mapping[LostCause, Ints]
+    charges: Charges
+
+    def __getitem__(self, step: int) -> StepAccount:
+        """Take one step's account out of the columns."""
+        floor = self.floors[step]
+        always = LostCause.SAMPLE, LostCause.HOST, _shortfall(floor)
+        lost_ns = dict.fromkeys(always, 0)
+        lost_ns |= {cause: int(ns[step]) for cause, ns in self.lost_ns.items() if ns[step]}
+        return StepAccount(
+            work=work_of_step(self.work, self.slices, step),
+            floor=floor,
+            regime=None if floor is None else floor.regime(lost_ns[LostCause.HOST]),
+            wall_ns=int(self.wall_ns[step]),
+            violation=bool(self.violation[step]),
+            useful_floor_ns=int(self.useful_floor_ns[step]),
+            lost_ns=lost_ns,
+            charges=tuple(self.charges.of_step(step, self.slices.first[step])),
+        )
+
+
+def account_steps(
     arithmetic: Arithmetic,
     peaks: Peaks,
-    report: StepReport,
-    wasted: Mapping[int, WasteCause],
-) -> StepAccount:
-    """Account for a step; `wasted` maps a slice's index to why all of it served nobody.
+    reports: Sequence[StepReport],
+    wasted: Sequence[Mapping[int, WasteCause]],
+) -> StepAccounts:
+    """Account for steps; `wasted` maps, for each, a slice's index to why all of it served nobody.
 
     On a violation the floor counts as the forward time. Host time is what is neither forward nor
     sampling, so that the time law holds to the nanosecond.
     """
-    segments = report.segments
-    wall_ns = report.end_ns - report.start_ns
-    host_ns = wall_ns - segments.forward - segments.sample
-    work = arithmetic.work(report.slices, report.shared, report.distinct_token_ids)
-    floor = floor_of(work, peaks)
-    floor_ns = 0 if floor is None else min(floor.ns, segments.forward)
-    by_bytes = floor is None or floor.memory_bound
-    parts = parts_of(report.slices, wasted)
-    charges = charge(arithmetic, work, parts, floor_ns=floor_ns, time_ns=wall_ns, by_bytes=by_bytes)
-    lost_ns = {
-        _shortfall(floor): segments.forward - floor_ns,
-        LostCause.SAMPLE: segments.sample,
-        LostCause.HOST: host_ns,
-    }
-    wasted_ns = 0
-    for item in charges:
-        if item.part.waste is not None:
-            cause = LostCause(item.part.waste.value)
-            lost_ns[cause] = lost_ns.get(cause, 0) + item.floor_ns
-            wasted_ns += item.floor_ns
-    return StepAccount(
-        work=work,
-        floor=floor,
-        regime=None if floor is None else floor.regime(host_ns),
-        wall_ns=wall_ns,
-        violation=floor is not None and segments.forward < floor.ns,
-        useful_floor_ns=floor_ns - wasted_ns,
-        lost_ns=lost_ns,
-        charges=tuple(charges),
+    slices = slices_of(reports)
+    work = arithmetic.works(slices)
+    floors = floors_of(work, peaks)
+    wall_ns = ints([report.end_ns - report.start_ns for report in reports])
+    forward_ns = ints([report.segments.forward for report in reports])
+    sample_ns = ints([report.segments.sample for report in reports])
+    host_ns = wall_ns - forward_ns - sample_ns
+    floor_ns = np.minimum(floors.ns, forward_ns)
+    charges = charge(
+        arithmetic,
+        work,
+        parts_of(slices, wasted),
+        floor_ns=floor_ns,
+        time_ns=wall_ns,
+        by_bytes=~floors.compute_bound,
     )
+    wasted_ns = _wasted_ns(charges, slices)
+    lost_ns = _shortfalls(floors, forward_ns - floor_ns) | wasted_ns
+    lost_ns |= {LostCause.SAMPLE: sample_ns, LostCause.HOST: host_ns}
+    return StepAccounts(
+        slices=slices,
+        work=work,
+        floors=floors,
+        regimes=floors.regimes(host_ns),
+        wall_ns=wall_ns,
+        violation=floors.ns > forward_ns,
+        useful_floor_ns=floor_ns - sum(wasted_ns.values(), start=np.zeros_like(floor_ns)),
+        lost_ns=lost_ns,
+        charges=charges,
+    )
+
+
+def _shortfalls(floors: Floors, above_ns: Ints) -> dict[LostCause, Ints]:
+    """Sort the time above the floor by what made the floor."""
+    shortfalls = {
+        LostCause.MEMORY_SHORTFALL: above_ns * (floors.known & ~floors.compute_bound),
+        LostCause.COMPUTE_SHORTFALL: above_ns * floors.compute_bound,
+        LostCause.UNKNOWN_PEAK: above_ns * ~floors.known,
+    }
+    return {cause: ns for cause, ns in shortfalls.items() if ns.any()}
 
 
 def _shortfall(floor: Floor | None) -> LostCause:
     if floor is None:
         return LostCause.UNKNOWN_PEAK
     return LostCause.MEMORY_SHORTFALL if floor.memory_bound else LostCause.COMPUTE_SHORTFALL
+
+
+def _wasted_ns(charges: Charges, slices: Slices) -> dict[LostCause, Ints]:
+    """Sum the floor shares of tokens that served nobody, by why."""
+    waste, step = charges.parts.waste, charges.parts.step
+    return {
+        LostCause(WASTE[cause]): sums_by(step, charges.floor_ns * (waste == cause), slices.steps)
+        for cause in set(waste[waste > 0].tolist())
+    }

@@ -7,12 +7,14 @@ serve nobody are parts of their own, charged to a cause instead of a request.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from core.wire import SliceRecord
-from costmodel.split import split_exactly
+import numpy as np
+
+from costmodel.slices import Slices
+from costmodel.split import Bools, Ints, split_exactly
 from costmodel.work import Arithmetic, Work
 
 
@@ -20,6 +22,9 @@ class WasteCause(StrEnum):
     RECOMPUTE = "recompute"  # positions that had been computed before a preemption
     OVERRUN = "overrun"  # sampled after a stop was found
     FAILED = "failed"  # the row failed, or the step raised
+
+
+WASTE: Final = (None, *WasteCause)  # a column names a cause by its place here; 0 is none
 
 
 class Part(NamedTuple):
@@ -43,72 +48,98 @@ class Charge(NamedTuple):
     time_ns: int
 
 
-def parts_of(slices: Sequence[SliceRecord], wasted: Mapping[int, WasteCause]) -> list[Part]:
+class Parts(NamedTuple):
+    """Columns with a row for each part of many steps' slices, in order.
+
+    `slice` counts through all steps; `waste` is a place in `WASTE`.
+    """
+
+    step: Ints
+    slice: Ints
+    waste: Ints
+    start: Ints
+    tokens: Ints
+    rows: Ints
+
+
+class Charges(NamedTuple):
+    """Columns with a row for each part."""
+
+    parts: Parts
+    bytes_read: Ints
+    bytes_written: Ints
+    flops: Ints
+    floor_ns: Ints
+    time_ns: Ints
+
+    def of_step(self, step: int, first_slice: int) -> Iterator[Charge]:
+        """Take one step's charges out of the columns; its slices count from 0 again."""
+        begin, end = np.searchsorted(self.parts.step, (step, step + 1))
+        parts = self.parts
+        columns = parts.slice - first_slice, parts.waste, parts.start, parts.tokens, parts.rows
+        shares = self.bytes_read, self.bytes_written, self.flops, self.floor_ns, self.time_ns
+        for row in range(begin, end):
+            slice, waste, start, tokens, rows = (int(column[row]) for column in columns)
+            part = Part(slice, WASTE[waste], start, tokens, rows)
+            yield Charge(part, *(int(column[row]) for column in shares))
+
+
+def parts_of(slices: Slices, wasted: Sequence[Mapping[int, WasteCause]]) -> Parts:
     """Cut slices where their account changes.
 
-    `wasted` maps a slice's index to why all of it is waste. Recomputed tokens lead their slice.
+    `wasted` maps, for each step, a slice's index to why all of it is waste. Recomputed tokens lead
+    their slice.
     """
-    parts: list[Part] = []
-    for index, piece in enumerate(slices):
-        cause, again = wasted.get(index), piece.recomputed
-        if cause is not None or again == 0:
-            parts.append(Part(index, cause, piece.start, piece.length, piece.rows))
-            continue
-        fresh = piece.length - again
-        rows = 0 if fresh else piece.rows
-        parts.append(Part(index, WasteCause.RECOMPUTE, piece.start, again, rows))
-        if fresh:
-            parts.append(Part(index, None, piece.start + again, fresh, piece.rows))
-    return parts
+    waste, every = np.zeros(len(slices.step), np.int64), np.arange(len(slices.step))
+    if not (any(wasted) or slices.recomputed.any()):
+        return Parts(slices.step, every, waste, slices.start, slices.length, slices.rows)
+    for step, causes in enumerate(wasted):
+        for place, cause in causes.items():
+            waste[slices.first[step] + place] = WASTE.index(cause)
+    again = np.where(waste == 0, slices.recomputed, 0)
+    waste[again > 0] = WASTE.index(WasteCause.RECOMPUTE)
+    cut = (again > 0) & (again < slices.length)
+    index = np.repeat(every, 1 + cut)
+    rest = np.diff(index, prepend=-1) == 0  # what its request pays for, of a slice that is cut
+    lead = cut[index] & ~rest
+    again, length = again[index], slices.length[index]
+    return Parts(
+        step=slices.step[index],
+        slice=index,
+        waste=np.where(rest, 0, waste[index]),
+        start=slices.start[index] + np.where(rest, again, 0),
+        tokens=np.where(lead, again, np.where(rest, length - again, length)),
+        rows=np.where(lead, 0, slices.rows[index]),
+    )
 
 
 def charge(
     arithmetic: Arithmetic,
-    work: Work,
-    parts: Sequence[Part],
+    work: Work[Ints],
+    parts: Parts,
     *,
-    floor_ns: int,
-    time_ns: int,
-    by_bytes: bool,
-) -> list[Charge]:
-    """Share a step out over its parts; time and floor by charged bytes, or else by charged FLOPs.
+    floor_ns: Ints,
+    time_ns: Ints,
+    by_bytes: Bools,
+) -> Charges:
+    """Share steps out over their parts; time and floor by charged bytes, or else by charged FLOPs.
 
-    Invariant: every column sums to the step's own number, to the unit.
+    Invariant: every column sums, over a step's parts, to the step's own number, to the unit.
     """
-    if not parts:
-        return []
-    tokens = [part.tokens for part in parts]
-    reads = split_exactly(work.weights_bytes + work.embedding_bytes, tokens)
-    if work.lm_head_bytes:
-        heads = split_exactly(work.lm_head_bytes, [part.rows for part in parts])
-        reads = [a + b for a, b in zip(reads, heads, strict=True)]
-    kv_reads = _kv_reads(work, parts)
-    reads = [a + b for a, b in zip(reads, kv_reads, strict=True)]
-    writes = [count * arithmetic.kv_token_bytes for count in tokens]
-    per_token, per_row = arithmetic.linear_flops_per_token, arithmetic.lm_head_flops_per_row
-    attention = _attention_flops(arithmetic, work, parts)
-    flops = [
-        part.tokens * per_token + part.rows * per_row + own
-        for part, own in zip(parts, attention, strict=True)
-    ]
-    keys = [a + b for a, b in zip(reads, writes, strict=True)] if by_bytes else flops
-    floors, times = split_exactly(floor_ns, keys), split_exactly(time_ns, keys)
-    return list(map(Charge, parts, reads, writes, flops, floors, times))
-
-
-def _attention_flops(arithmetic: Arithmetic, work: Work, parts: Sequence[Part]) -> Sequence[int]:
-    if len(parts) == len(work.attention_flops_by_slice):
-        return work.attention_flops_by_slice
-    return [arithmetic.attention_flops(part.start, part.tokens) for part in parts]
-
-
-def _kv_reads(work: Work, parts: Sequence[Part]) -> list[int]:
-    """Give each part its slice's context read; a slice in two parts is split by their tokens."""
-    by_slice = work.kv_read_bytes_by_slice
-    if len(parts) == len(by_slice):
-        return list(by_slice)
-    reads: list[int] = []
-    for index, total in enumerate(by_slice):
-        tokens = [part.tokens for part in parts if part.slice == index]
-        reads += split_exactly(total, tokens)
-    return reads
+    step, tokens, rows = parts.step, parts.tokens, parts.rows
+    read = split_exactly(work.weights_bytes + work.embedding_bytes, tokens, step)
+    read += split_exactly(work.lm_head_bytes, rows, step)
+    own = np.asarray(work.kv_read_bytes_by_slice)
+    read += split_exactly(own, tokens, parts.slice)  # by tokens, where a slice was cut
+    written = tokens * arithmetic.kv_token_bytes
+    flops = tokens * arithmetic.linear_flops_per_token + rows * arithmetic.lm_head_flops_per_row
+    flops += arithmetic.attention_flops(parts.start, tokens)
+    keys = np.where(by_bytes[step], read + written, flops)
+    return Charges(
+        parts=parts,
+        bytes_read=read,
+        bytes_written=written,
+        flops=flops,
+        floor_ns=split_exactly(floor_ns, keys, step),
+        time_ns=split_exactly(time_ns, keys, step),
+    )

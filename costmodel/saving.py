@@ -1,4 +1,4 @@
-"""What the prefix index bought in one step: the same step without it, minus the step as it ran.
+"""What the prefix index bought in some steps: the same steps without it, minus those that ran.
 
 Without it, the tokens that were cached are computed in that step, and no block is shared. What
 their embedding rows would take is left out: the record does not say which they are.
@@ -6,12 +6,14 @@ their embedding rows would take is left out: the record does not say which they 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
+import numpy as np
+
 from core.machine import Peaks
-from core.wire import SliceRecord, StepReport
-from costmodel.account import StepAccount
-from costmodel.floor import floor_of
+from costmodel.account import StepAccounts
+from costmodel.floor import floors_of
 from costmodel.work import Arithmetic
 
 
@@ -22,30 +24,22 @@ class Saving(NamedTuple):
     floor_ns: int
 
 
-def saving_of(
-    arithmetic: Arithmetic, peaks: Peaks, report: StepReport, account: StepAccount
-) -> Saving:
-    """Hold a step against itself without the index.
+def saving_of(arithmetic: Arithmetic, peaks: Peaks, accounts: StepAccounts) -> Saving:
+    """Hold each step against itself without the index, and sum what was saved.
 
-    Invariant: never below zero, and zero where nothing was cached and nothing shared.
+    Invariant: no step saves less than zero, and none saves where nothing was cached or shared.
     """
-    if not report.shared and not any(piece.cached for piece in report.slices):
+    slices = accounts.slices
+    if not (any(slices.shared) or slices.cached.any()):
         return Saving(0, 0)
-    slices = [_whole(piece) for piece in report.slices]
-    work = arithmetic.work(slices, (), report.distinct_token_ids)
-    floor = floor_of(work, peaks)
-    saved_ns = floor.ns - account.floor.ns if floor and account.floor else 0
-    return Saving(max(work.bytes_total - account.work.bytes_total, 0), max(saved_ns, 0))
-
-
-def _whole(piece: SliceRecord) -> SliceRecord:
-    """The slice as it would be, had it found nothing."""
-    return SliceRecord(
-        id=piece.id,
-        start=piece.start - piece.cached,
-        length=piece.length + piece.cached,
-        rows=piece.rows,
-        cached=0,
-        recomputed=piece.recomputed,
-        blocks=piece.blocks,
+    without = replace(
+        slices,
+        start=slices.start - slices.cached,
+        length=slices.length + slices.cached,
+        shared=[()] * slices.steps,
     )
+    work = arithmetic.works(without)
+    saved_bytes = np.maximum(work.bytes_total - accounts.work.bytes_total, 0)
+    known = accounts.floors.known
+    saved_ns = np.maximum(floors_of(work, peaks).ns - accounts.floors.ns, 0) * known
+    return Saving(int(saved_bytes.sum()), int(saved_ns.sum()))

@@ -1,26 +1,58 @@
-"""Sharing whole numbers out: money that is rounded twice stops adding up. No floats live here."""
+"""Sharing whole numbers out: money that is rounded twice stops adding up.
+
+Many totals are shared at once, each among the rows of its group.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+
+_MAX_TOTAL: Final = 2**50
+_MAX_WEIGHTS: Final = 2**61
 
 
-def split_exactly(total: int, weights: Sequence[int]) -> list[int]:
-    """Share `total` in proportion to `weights`, losing and inventing nothing.
+def sums_by(group: Ints, values: Ints | Bools, count: int) -> Ints:
+    """Sum `values` by their group, of which there are `count`; one without rows has 0."""
+    sums = np.zeros(count, np.int64)
+    np.add.at(sums, group, values)
+    return sums
 
-    Invariant: the shares sum to `total`, and each is within 1 of its exact value.
-    Cost: O(n) where all divides evenly, else O(n log n).
+
+def split_exactly(totals: Ints, weights: Ints, group: Ints) -> Ints:
+    """Share each total in proportion to the weights of its group, losing and inventing nothing.
+
+    The quotient in floats is wrong by one at most; the remainder is taken modulo 2^64, in which it
+    is exact, and mends it.
+
+    Shapes: totals [groups]; weights, group and what is returned [rows]; `group` never falls.
+    Invariant: a group's shares sum to its total, and each is within 1 of its exact value.
     Raises:
-        ValueError: no positive weight: there is nobody to charge.
+        ValueError: a total whose group has rows and no positive weight: there is nobody to charge.
     Source: largest-remainder (Hamilton) apportionment; ties go to the first.
     """
-    whole = sum(weights)
-    if whole <= 0:
+    sums = sums_by(group, weights, len(totals))
+    assert not len(totals) or (totals.max() < _MAX_TOTAL and sums.max() < _MAX_WEIGHTS)
+    total, whole = totals[group], sums[group]
+    if np.any((whole <= 0) & (total != 0)):
         raise ValueError("no positive weight to share by")
-    shares = [total * weight // whole for weight in weights]
-    left = total - sum(shares)
-    if left:
-        remainders = [total * weight % whole for weight in weights]
-        for index in sorted(range(len(weights)), key=remainders.__getitem__, reverse=True)[:left]:
-            shares[index] += 1
+    if len(group) == len(totals) and (group[1:] > group[:-1]).all():  # each has a group of its own
+        return total
+    whole = np.maximum(whole, 1)
+    shares = (total * (weights / whole)).astype(np.int64)
+    rests = total * weights - shares * whole
+    mend = rests // whole
+    shares += mend
+    rests -= mend * whole
+    left = totals - sums_by(group, shares, len(totals))
+    if left[group].any():
+        order = np.lexsort((-rests, group))
+        rank = np.arange(len(group)) - np.searchsorted(group, np.arange(len(totals)))[group]
+        shares[order] += rank < left[group]
     return shares

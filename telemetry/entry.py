@@ -5,13 +5,13 @@ No prompt, no text, no engine state lives here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from core.request import FinishReason, RequestId
-from core.wire import SliceRecord
-from costmodel.charges import Charge
-from costmodel.floor import Regime
+from costmodel.floor import REGIMES, Regime
 
 
 class Stage(StrEnum):
@@ -21,6 +21,9 @@ class Stage(StrEnum):
     PREFILL = "prefill"
     DECODE = "decode"
     STALLED = "stalled"  # from a preemption to the next token
+
+
+_DECODE: Final = Stage.DECODE  # a class of an enum is slow to ask
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -79,9 +82,6 @@ class Entry:
     def itl_sum_ns(self) -> int:
         return 0 if self.first_token_ns is None else self.last_token_ns - self.first_token_ns
 
-    def is_decode(self, piece: SliceRecord) -> bool:
-        return piece.start >= self.prompt_tokens and piece.recomputed == 0
-
     def enter(self, stage: Stage, at_ns: int) -> None:
         """Move to `stage`; a moment before the last move counts as that move's."""
         at_ns = max(at_ns, self.since_ns)
@@ -105,9 +105,9 @@ class Entry:
         self.last_token_ns = at_ns
         self.tokens += 1
         self.resumed = False
-        if self.stage is not Stage.DECODE:
-            self.enter(Stage.DECODE, at_ns)
-        if self.overran and self.finish_reason is not None:
+        if self.stage is not _DECODE:
+            self.enter(_DECODE, at_ns)
+        if self.finish_reason is not None and self.overran:
             self.end(self.finish_reason, at_ns)
 
     def finish(self, n_tokens: int, reason: FinishReason, at_ns: int) -> int:
@@ -129,26 +129,32 @@ class Entry:
             self.ended_ns, self.finish_reason = self.since_ns, reason
 
     def took_part(
-        self, piece: SliceRecord, batch: int, wall_ns: int, regime: Regime | None
+        self, steps: Sequence[int], steps_ns: Sequence[int], batch_sum: int, again: int
     ) -> None:
-        """Count a step that served it."""
-        if not (self.steps or self.shares_prompt):  # as usage counts it: at its first admission
-            self.cached_tokens = piece.cached
-        self.steps += 1
-        self.steps_ns += wall_ns
-        self.batch_sum += batch
-        self.recomputed_tokens += piece.recomputed
-        if regime is None:
-            self.steps_without_floor += 1
-        else:
-            self.regime_ns[regime] = self.regime_ns.get(regime, 0) + wall_ns
+        """Count steps that served it, by regime, those without a floor last."""
+        self.steps += sum(steps)
+        self.steps_ns += sum(steps_ns)
+        self.steps_without_floor += steps[-1]
+        self.batch_sum += batch_sum
+        self.recomputed_tokens += again
+        for regime, ns in zip(REGIMES, steps_ns[:-1], strict=True):
+            if ns:
+                self.regime_ns[regime] = self.regime_ns.get(regime, 0) + ns
 
-    def pay(self, charge: Charge, nusd: int) -> None:
-        self.bytes_read += charge.bytes_read
-        self.bytes_written += charge.bytes_written
-        self.flops += charge.flops
-        self.floor_ns += charge.floor_ns
-        self.time_ns += charge.time_ns
+    def pay(
+        self,
+        bytes_read: int,
+        bytes_written: int,
+        flops: int,
+        floor_ns: int,
+        time_ns: int,
+        nusd: int,
+    ) -> None:
+        self.bytes_read += bytes_read
+        self.bytes_written += bytes_written
+        self.flops += flops
+        self.floor_ns += floor_ns
+        self.time_ns += time_ns
         self.nusd += nusd
 
     def rent(self, blocks: int, start_ns: int, end_ns: int) -> int:
@@ -158,7 +164,7 @@ class Entry:
         """
         since_ns = start_ns if self.blocks_since_ns is None else self.blocks_since_ns
         self.blocks_since_ns = end_ns
-        held = blocks * max(end_ns - since_ns, 0)
+        held = blocks * (end_ns - since_ns) if end_ns > since_ns else 0
         if self.ended_ns is None:
             self.kv_block_ns += held
         return held

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from core.request import RequestId
 from core.wire import StepReport
-from costmodel.account import StepAccount
+from costmodel.account import StepAccount, StepAccounts
+from costmodel.split import Ints
 from telemetry.entry import Entry, Stage
+from telemetry.labels import KINDS
 
 _STEPS: Final = 1000
 
@@ -17,8 +20,13 @@ _STEPS: Final = 1000
 @dataclass(frozen=True, slots=True)
 class PastStep:
     report: StepReport
-    account: StepAccount
     kind: str
+    accounts: StepAccounts  # of the steps that were booked with it
+    row: int  # its own among them
+
+    @property
+    def account(self) -> StepAccount:
+        return self.accounts[self.row]
 
     def has(self, id: RequestId) -> bool:
         return any(piece.id == id for piece in self.report.slices)
@@ -50,13 +58,15 @@ class PastStep:
 
 
 class History:
-    """Cost: a deque append per step; views are made when somebody looks."""
+    """Cost: a deque append per step; accounts and views are made when somebody looks."""
 
     def __init__(self) -> None:
         self._steps: deque[PastStep] = deque(maxlen=_STEPS)
 
-    def add(self, report: StepReport, account: StepAccount, kind: str) -> None:
-        self._steps.append(PastStep(report, account, kind))
+    def add(self, reports: Sequence[StepReport], accounts: StepAccounts, kinds: Ints) -> None:
+        """Keep steps; each one's kind is a place in `KINDS`."""
+        for row, (report, kind) in enumerate(zip(reports, kinds.tolist(), strict=True)):
+            self._steps.append(PastStep(report, KINDS[kind], accounts, row))
 
     def recent(self, count: int) -> list[dict[str, Any]]:
         """View the last `count` steps, oldest first."""
@@ -100,7 +110,7 @@ def _part(step: PastStep, id: RequestId) -> dict[str, Any]:
     return {
         "index": report.index,
         "start_ns": report.start_ns,
-        "duration_ms": step.account.wall_ns / 1e6,
+        "duration_ms": (report.end_ns - report.start_ns) / 1e6,
         "start": own.start,
         "length": own.length,
         "recomputed": own.recomputed,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from costmodel.split import Ints
 from telemetry.labels import SHARED_TENANT
 from telemetry.registry import Instruments, Tally
 from telemetry.window import Window
@@ -46,8 +48,12 @@ class MoneyMeters:
         self.spent(Spent(total_nusd=nusd), now_ns)
 
     def spent(self, spent: Spent, now_ns: int) -> None:
-        """Take what a step came to into the last minute's price."""
+        """Take what some time came to into the last minute's price."""
         self._window.add(now_ns, spent)
+
+    def spent_by_steps(self, columns: Sequence[Ints], now_ns: Ints) -> None:
+        """Take what steps came to into it; the columns are those of `Spent`."""
+        self._window.add_all(now_ns, columns)
 
     def book(self, tenant: str, component: str, nusd: int) -> None:
         """Put money on a tenant's account."""

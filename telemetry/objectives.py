@@ -11,7 +11,7 @@ from typing import Final
 
 from core.errors import SettingsError
 from core.settings import TelemetrySettings
-from telemetry.catalog import METRICS, Kind
+from telemetry.catalog import METRICS, Kind, Needs
 from telemetry.labels import OBJECTIVES
 
 MAX_BUCKETS: Final = 50  # of a histogram: they multiply the series
@@ -28,6 +28,15 @@ class Resolved:
     objectives_ns: Mapping[str, int]
     buckets: Mapping[str, tuple[float, ...]]
     vllm_aliases: bool
+
+    @property
+    def needs(self) -> frozenset[Needs]:
+        """Which optional metrics they ask for."""
+        given = (
+            (Needs.PRICE, self.price_nusd_per_hour is not None),
+            (Needs.SLO, bool(self.objectives_ns)),
+        )
+        return frozenset(need for need, asked in given if asked)
 
 
 def resolve(settings: TelemetrySettings) -> Resolved:

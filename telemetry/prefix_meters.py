@@ -20,7 +20,10 @@ class PrefixMeters:
         self._saved_bytes = make.tally("prefix_saved_bytes_total")
 
     def admitted(self, report: StepReport, entries: Sequence[Entry]) -> None:
-        """Count the look-ups of a step's admissions, before their entries hear of them."""
+        """Count the look-ups of a step's admissions, before their entries change stage.
+
+        Mutates: an entry's `cached_tokens`.
+        """
         if not report.admitted:
             return
         fresh = set(report.admitted)
@@ -31,6 +34,7 @@ class PrefixMeters:
                 first = entry.stage is Stage.QUEUE  # admission, as usage counts it
                 if first and not entry.shares_prompt:
                     self._cached.add(piece.cached)
+                    entry.cached_tokens = piece.cached
 
     def saved(self, saving: Saving) -> None:
         self._saved_ns.add(saving.floor_ns)

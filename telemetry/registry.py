@@ -10,9 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
+from operator import add
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -24,6 +26,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
+from costmodel.split import Floats, Ints
 from telemetry.catalog import METRICS, MODEL, PREFIX, Kind, Metric, Needs
 
 NS: Final = 1e-9  # the scale of a tally that counts nanoseconds
@@ -58,14 +61,24 @@ class Gauge:
 class Histogram:
     """Counts observations by the first bound that they do not exceed."""
 
-    __slots__ = ("_bounds", "_counts", "_sum")
+    __slots__ = ("_bounds", "_counts", "_edges", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
+        self._edges = np.array(bounds)
 
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
+
+    def observe_all(self, values: Floats | Ints) -> None:
+        """Observe a column at once."""
+        if not len(values):
+            return
+        places = np.searchsorted(self._edges, values)
+        more = np.bincount(places, minlength=len(self._counts)).tolist()
+        self._counts = list(map(add, self._counts, more))
+        self._sum += float(values.sum())
 
     def show(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
         """Write what was observed, each bucket with all below it."""

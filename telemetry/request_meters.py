@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from core.request import FinishReason
 from core.wire import PoolState
+from costmodel.split import Bools, Ints
 from telemetry.entry import Entry
 from telemetry.registry import Instruments
 
@@ -43,8 +44,8 @@ class RequestMeters:
         self._received.add(count)
         self._outcomes["refused"].add(count)
 
-    def preempted(self, count: int) -> None:
-        self._preemptions.add(count)
+    def preempted(self) -> None:
+        self._preemptions.add(1)
 
     def tokens(self, prompt: int, generated: int) -> None:
         """Count what became part of answers; a prompt does with its first token."""
@@ -54,13 +55,18 @@ class RequestMeters:
     def wasted(self, kind: str, tokens: int) -> None:
         self._tokens[kind].add(tokens)
 
-    def token(self, entry: Entry, now_ns: int, mixed: bool) -> None:
-        """Time a token of an answer, before the entry does."""
-        if entry.first_token_ns is None:
-            self._ttft.observe((now_ns - entry.received_ns) / 1e9)
-            return
-        context = "resumed" if entry.resumed else "mixed" if mixed else "decode_only"
-        self._itl[context].observe((now_ns - entry.last_token_ns) / 1e9)
+    def first_token(self, ns: int) -> None:
+        """Time the first token of an answer since the request was received."""
+        self._ttft.observe(ns / 1e9)
+
+    def resumed(self, gap_ns: int) -> None:
+        """Time a token that a preemption divides from the one before it."""
+        self._itl["resumed"].observe(gap_ns / 1e9)
+
+    def gaps(self, gaps_ns: Ints, mixed: Bools) -> None:
+        """Time other tokens since the ones before them, in mixed steps and in pure ones."""
+        for context, here in (("decode_only", ~mixed), ("mixed", mixed)):
+            self._itl[context].observe_all(gaps_ns[here] / 1e9)
 
     def ended(self, entry: Entry) -> None:
         """Count a terminal event, whose entry has ended."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final
+
+import numpy as np
 
 from core.machine import MemoryLevel, Peaks
 from core.wire import StepReport
-from costmodel.account import LostCause, StepAccount
-from costmodel.floor import Regime
+from costmodel.account import LostCause, StepAccounts
+from costmodel.floor import REGIMES, Regime
+from costmodel.slices import ints
+from costmodel.split import Bools, Ints, sums_by
 from costmodel.work import Work
 from telemetry.engine_clock import Spans
 from telemetry.labels import KINDS
@@ -32,18 +38,22 @@ class _KindMeters:
             for regime in Regime
         }
 
-    def step(self, report: StepReport, account: StepAccount) -> None:
-        wall_s, work, floor = account.wall_ns * NS, account.work, account.floor
-        self._duration.observe(wall_s)
-        self._requests.observe(len(report.slices))
-        self._tokens.observe(sum([piece.length for piece in report.slices]))
-        if bytes_total := work.bytes_total:
-            self._intensity.observe(work.flops / bytes_total)
-        if floor is not None and account.regime is not None:
-            self._floor.observe(floor.s)
-            if wall_s:
-                self._efficiency.observe(floor.s / wall_s)
-            self._useful[account.regime].add(account.useful_floor_ns)
+    def steps(self, here: Bools, accounts: StepAccounts) -> None:
+        """Count those of the steps that are `here`."""
+        slices, work, wall_s = accounts.slices, accounts.work, accounts.wall_ns * NS
+        self._duration.observe_all(wall_s[here])
+        self._requests.observe_all(np.diff(slices.first)[here])
+        self._tokens.observe_all(sums_by(slices.step, slices.length, slices.steps)[here])
+        bytes_total = work.bytes_total
+        moved = here & (bytes_total > 0)
+        self._intensity.observe_all(work.flops[moved] / bytes_total[moved])
+        floor_s, floored = accounts.floors.s, here & accounts.floors.known
+        self._floor.observe_all(floor_s[floored])
+        timed = floored & (wall_s > 0)
+        self._efficiency.observe_all(floor_s[timed] / wall_s[timed])
+        useful_ns = accounts.useful_floor_ns
+        for regime, tally in self._useful.items():
+            tally.add(int(useful_ns[here & (accounts.regimes == REGIMES.index(regime))].sum()))
 
 
 class StepMeters:
@@ -89,28 +99,29 @@ class StepMeters:
                 arithmetic=peaks.arithmetic,
             ).set(peaks.flops.per_s)
 
-    def step(self, report: StepReport, account: StepAccount, kind: str) -> None:
-        self._kinds[kind].step(report, account)
-        floor = account.floor
-        if floor is not None:
-            busy = (account.wall_ns * NS, floor.memory_s, floor.compute_s)
-            self._busy.add(report.end_ns, busy)
-        for cause, ns in account.lost_ns.items():
-            self.lost(cause, ns)
-        segments = report.segments
+    def steps(self, reports: Sequence[StepReport], accounts: StepAccounts, kinds: Ints) -> None:
+        """Count steps; each one's kind is a place in `KINDS`."""
+        for kind in sorted(set(kinds.tolist())):
+            self._kinds[KINDS[kind]].steps(kinds == kind, accounts)
+        known, ends_ns = accounts.floors.known, ints([report.end_ns for report in reports])
+        busy = accounts.wall_ns * NS, accounts.floors.memory_s, accounts.floors.compute_s
+        self._busy.add_all(ends_ns[known], [column[known] for column in busy])
+        for cause, ns in accounts.lost_ns.items():
+            self.lost(cause, int(ns.sum()))
+        segments = [report.segments for report in reports]
         for name, tally in self._segments.items():
-            tally.add(getattr(segments, name))
-        self._violations.add(account.violation)
-        self._moved(account.work)
+            tally.add(sum(map(attrgetter(name), segments)))
+        self._violations.add(int(accounts.violation.sum()))
+        self._moved(accounts.work)
 
-    def _moved(self, work: Work) -> None:
+    def _moved(self, work: Work[Ints]) -> None:
         read = work.weights_bytes, work.lm_head_bytes, work.embedding_bytes, work.kv_read_bytes
-        for tally, count in zip(self._read, read, strict=True):
-            tally.add(count)
-        self._written.add(work.kv_write_bytes)
+        for tally, counts in zip(self._read, read, strict=True):
+            tally.add(int(counts.sum()))
+        self._written.add(int(work.kv_write_bytes.sum()))
         flops = work.linear_flops, work.attention_flops, work.lm_head_flops
-        for tally, count in zip(self._flops, flops, strict=True):
-            tally.add(count)
+        for tally, counts in zip(self._flops, flops, strict=True):
+            tally.add(int(counts.sum()))
 
     def lost(self, cause: LostCause, ns: int) -> None:
         if cause not in self._lost:
@@ -120,8 +131,9 @@ class StepMeters:
     def spans(self, spans: Spans) -> None:
         """Book what the clock found outside of records."""
         self._wall.add(spans.wall)
-        self.lost(LostCause.IDLE, spans.idle)
-        self.lost(LostCause.HOST, spans.gap)
+        if spans.idle or spans.gap:  # records tile a busy engine's time
+            self.lost(LostCause.IDLE, spans.idle)
+            self.lost(LostCause.HOST, spans.gap)
 
     def published(self, ns: int) -> None:
         """Book sending the last record before an idle span; its time is a gap of the clock."""

@@ -17,22 +17,21 @@ from core.machine import Peaks
 from core.request import DEFAULT_TENANT, FinishReason, RequestId
 from core.settings import TelemetrySettings
 from core.wire import Ended, Fault, Idle, PoolState, Ready, StepReport
-from costmodel.account import LostCause, account_step
+from costmodel.account import LostCause, account_steps
 from costmodel.saving import saving_of
 from telemetry.aliases import VllmAliases
-from telemetry.books import Books, kind_of, wasted_slices
-from telemetry.catalog import Needs
+from telemetry.books import Books
+from telemetry.burst import Burst
 from telemetry.cost import CostObject, Timings, bill, timings
 from telemetry.doubt import PeakDoubt
 from telemetry.engine_clock import EngineClock, Spans
 from telemetry.engine_model import EngineModel, engine_model
 from telemetry.history import History
-from telemetry.labels import MIXED
 from telemetry.ledger import Ledger
 from telemetry.memory_meters import MemoryMeters
 from telemetry.money import Meter
 from telemetry.money_meters import MoneyMeters
-from telemetry.objectives import Resolved, resolve
+from telemetry.objectives import resolve
 from telemetry.prefix_meters import PrefixMeters
 from telemetry.registry import NS, Instruments
 from telemetry.request_meters import RequestMeters
@@ -41,8 +40,8 @@ from telemetry.step_meters import StepMeters
 
 NO_POOL: Final = PoolState(0, 0, 0, 0, 0, 0, 0)
 
-_BURST_STEPS: Final = 16  # a burst holds the event loop up: for half a millisecond
-_BURST_SLICES: Final = 64
+_BURST_STEPS: Final = 128  # a burst holds the event loop up: for two milliseconds
+_BURST_SLICES: Final = 512
 
 log = logging.getLogger("floorline.telemetry")
 
@@ -70,9 +69,8 @@ def _up_to_date(
 class Telemetry:
     """The server's one door to metrics, bills and timelines.
 
-    A step is booked a little later, together with others: a burst finds its code and its data in
-    the processor's caches, where one step alone takes several times as long. Whoever asks or tells
-    something finds the books up to date.
+    A step is booked a little later, together with others: one step alone takes several times as
+    long. Whoever asks or tells something finds the books up to date.
 
     Invariant: received = refused + finished + aborted + failed + live, at every scrape.
     Raises:
@@ -89,7 +87,7 @@ class Telemetry:
         self._now_ns = clock
         self._registry = CollectorRegistry()
         self._make = make = Instruments(
-            self._registry, model_name, _have(resolved), resolved.buckets
+            self._registry, model_name, resolved.needs, resolved.buckets
         )
         self._own = make.tally("telemetry_seconds_total", NS)
         self._steps = StepMeters(make)
@@ -131,31 +129,43 @@ class Telemetry:
 
     @_up_to_date
     def _catch_up(self) -> None:
-        """Book what is due, and nothing else."""
+        """Book what is due."""
 
     def _book_due(self) -> None:
         """Account for the steps that are due. A bug in the books costs no caller an answer."""
         due, self._due, self._due_slices = self._due, [], 0
+        burst = Burst(self._ledger)
         for report, sent_ns in due:
             try:
-                self._book_step(report, sent_ns)
+                self._take(report, sent_ns, burst)
             except Exception:
                 log.exception("telemetry failed on step %d", report.index)
+        try:
+            self._account(burst)
+        except Exception:
+            log.exception("telemetry failed on %d steps", len(due))
 
-    def _book_step(self, report: StepReport, now_ns: int) -> None:
+    def _take(self, report: StepReport, sent_ns: int, burst: Burst) -> None:
+        """Tell a step's requests what they went through in it."""
+        seats = burst.seats_of(report)
+        spans = self._engine_clock.record(report.start_ns, report.end_ns)
+        self._steps.spans(spans)
+        self._prefix.admitted(report, [burst.entries[seat] for seat in seats])
+        self._books.take(report, sent_ns, seats, spans.idle + spans.gap, burst)
+
+    def _account(self, burst: Burst) -> None:
+        """Work out what a burst of steps cost, and who pays."""
+        if not burst.reports:
+            return
         assert self._engine is not None, "a step before Ready"
-        entries = [self._ledger[piece.id] for piece in report.slices]
-        wasted = wasted_slices(report, entries)
-        account = account_step(self._engine.arithmetic, self._engine.peaks, report, wasted)
-        kind = kind_of(report, entries)
-        self._book(self._engine_clock.record(report.start_ns, report.end_ns), now_ns)
-        self._steps.step(report, account, kind)
-        self._doubt.step(account.violation)
-        self._history.add(report, account, kind)
-        self._prefix.admitted(report, entries)
-        self._prefix.saved(saving_of(self._engine.arithmetic, self._engine.peaks, report, account))
-        self._books.step(report, account, entries, wasted, mixed=kind == MIXED, now_ns=now_ns)
-        self._settle(report.ended, report.pool, now_ns)
+        arithmetic, peaks, reports = self._engine.arithmetic, self._engine.peaks, burst.reports
+        accounts = account_steps(arithmetic, peaks, reports, burst.wasted)
+        kinds = self._books.charge(burst, accounts)
+        self._steps.steps(reports, accounts, kinds)
+        self._doubt.step(bool(accounts.violation.any()))
+        self._history.add(reports, accounts, kinds)
+        self._prefix.saved(saving_of(arithmetic, peaks, accounts))
+        self._show_pool(reports[-1].pool)
 
     @_up_to_date
     def on_idle(self, idle: Idle) -> None:
@@ -283,14 +293,8 @@ class Telemetry:
 
     def _settle(self, ended: Iterable[Ended], pool: PoolState, now_ns: int) -> None:
         self._books.end(ended, now_ns)
+        self._show_pool(pool)
+
+    def _show_pool(self, pool: PoolState) -> None:
         self._pool = pool
         self._memory.pool(pool)
-
-
-def _have(resolved: Resolved) -> frozenset[Needs]:
-    """Say which optional metrics the settings ask for."""
-    needs = (
-        (Needs.PRICE, resolved.price_nusd_per_hour is not None),
-        (Needs.SLO, resolved.objectives_ns),
-    )
-    return frozenset(need for need, given in needs if given)

@@ -6,6 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
+from costmodel.split import Floats, Ints
+
 _NS_PER_S: Final = 1_000_000_000
 
 
@@ -20,7 +24,18 @@ class Window:
         self._buckets: deque[tuple[int, list[float]]] = deque(maxlen=seconds + 1)
 
     def add(self, now_ns: int, values: Sequence[float]) -> None:
-        second = now_ns // _NS_PER_S
+        self._add(now_ns // _NS_PER_S, values)
+
+    def add_all(self, now_ns: Ints, columns: Sequence[Ints | Floats]) -> None:
+        """Add columns, a row for each moment."""
+        seconds = now_ns // _NS_PER_S
+        first = np.flatnonzero(np.diff(seconds, prepend=-1))
+        if len(first):
+            sums = [np.add.reduceat(column, first).tolist() for column in columns]
+            for second, *values in zip(seconds[first].tolist(), *sums, strict=True):
+                self._add(second, values)
+
+    def _add(self, second: int, values: Sequence[float]) -> None:
         if not self._buckets or self._buckets[-1][0] != second:
             self._buckets.append((second, [0.0] * self._width))
         sums = self._buckets[-1][1]

@@ -35,6 +35,7 @@ HOME_OF: dict[str, set[str]] = {  # heavy third parties, and the one place each 
     "tokenizers": {"server"},
     "jinja2": {"server"},
     "msgspec": {"core", "server"},
+    "numpy": {"costmodel", "telemetry", "engine", "kernels"},
     "httpx": {"loadgen"},
     "plotly": {"loadgen", "lab"},
     "rich": {"lab"},

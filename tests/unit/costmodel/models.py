@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from core.machine import Peak, Peaks, PeakSource
 from core.model import ModelConfig, RopeConfig
 from core.request import RequestId
 from core.wire import PoolState, Segments, SliceRecord, StepReport
+from costmodel.account import StepAccount, account_steps
+from costmodel.charges import WasteCause
+from costmodel.work import Arithmetic
 
 
 def model(**changes: object) -> ModelConfig:
@@ -95,3 +100,10 @@ def report(
         "pool": POOL,
     }
     return StepReport(**(fields | changes))  # type: ignore[arg-type]
+
+
+def account_step(
+    arithmetic: Arithmetic, peaks: Peaks, report: StepReport, wasted: Mapping[int, WasteCause]
+) -> StepAccount:
+    """Account for one step alone."""
+    return account_steps(arithmetic, peaks, [report], [wasted])[0]

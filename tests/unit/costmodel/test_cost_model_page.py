@@ -6,9 +6,9 @@ from pathlib import Path
 
 from core.formats import KVFormat, MatrixFormat, Storage
 from core.wire import StepReport
-from costmodel.account import StepAccount, account_step
+from costmodel.account import StepAccount
 from costmodel.work import Arithmetic
-from tests.unit.costmodel.models import TINYGPT, peaks, piece, report
+from tests.unit.costmodel.models import TINYGPT, account_step, peaks, piece, report
 
 PAGE = Path(__file__).parents[3] / "docs/cost-model.md"
 ARITHMETIC = Arithmetic(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.request import FinishReason, RequestId
 from core.settings import TelemetrySettings
-from core.wire import SharedRun
+from core.wire import SharedRun, SliceRecord
 from telemetry.cost import CostObject
 from tests.unit.costmodel.models import peaks, piece
 from tests.unit.telemetry.scripted import Scripted
@@ -173,3 +173,35 @@ def test_stages_of_a_request_sum_to_its_time_in_the_engine(seed: int) -> None:
         stages_ms = cost.queue_ms + cost.prefill_ms + cost.decode_ms + cost.stalled_ms
         until_ns = timeline["ended_ns"] or now_ns
         assert stages_ms == pytest.approx((until_ns - timeline["received_ns"]) / 1e6)
+
+
+class OneByOne(Scripted):
+    """Has each step booked before the next one runs."""
+
+    def step(self, *slices: SliceRecord, **changes: Any) -> None:
+        super().step(*slices, **changes)
+        self.telemetry.recent_steps(0)
+
+
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 2**32), memory=st.sampled_from((1e8, 1e10, 1e12)))
+def test_books_kept_in_bursts_are_those_kept_step_by_step(seed: int, memory: float) -> None:
+    priced = TelemetrySettings(price_per_hour=7.2, slo="ttft=20ms,itl=15ms")
+    workloads = [
+        Workload(seed, script(priced, peaks=peaks(bytes_per_s=memory)))
+        for script in (Scripted, OneByOne)
+    ]
+    for workload in workloads:
+        workload.run(25)
+    bursts, singles = (workload.script.scrape() for workload in workloads)
+    many, one = (
+        {(s.name, *sorted(s.labels.items())): s.value for s in scrape.samples}
+        for scrape in (bursts, singles)
+    )
+    assert many.keys() == one.keys()
+    for name, value in many.items():
+        own = name[0] == "floorline_telemetry_seconds_total"
+        assert own or value == pytest.approx(one[name], nan_ok=True), name
+    assert workloads[0].bills() == workloads[1].bills()
+    steps, ones = (workload.script.telemetry.recent_steps(10_000) for workload in workloads)
+    assert steps == ones

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.core import HistogramMetricFamily
 
+from costmodel.slices import ints
 from telemetry.engine_clock import EngineClock, Spans
 from telemetry.money import Meter
+from telemetry.registry import Histogram
 from telemetry.window import Window
 
 
@@ -56,3 +60,30 @@ def test_a_window_forgets_what_is_older() -> None:
     assert window.sums(9 * second) == [12, 2]
     assert window.sums(10 * second) == [10, 0]
     assert window.sums(60 * second) == [0, 0]
+
+
+def test_a_column_of_moments_adds_to_a_window_as_each_of_them_does() -> None:
+    moments, second = (0, 400_000_000, 1_700_000_000, 1_800_000_000), 1_000_000_000
+    column, each = Window(10, 2), Window(10, 2)
+    column.add_all(ints(moments), [ints([1, 2, 3, 4]), np.array([0.5, 0.25, 0.0, 1.0])])
+    column.add_all(ints([]), [ints([]), np.array([])])
+    for moment, *values in zip(moments, (1, 2, 3, 4), (0.5, 0.25, 0.0, 1.0), strict=True):
+        each.add(moment, values)
+    for now_ns in (9 * second, 10 * second, 11 * second):
+        assert column.sums(now_ns) == each.sums(now_ns)
+
+
+def test_a_column_is_observed_as_each_of_its_values_is() -> None:
+    values = [0.5, 1.0, 1.5, 2.0, 9.0, 1.0]
+    shown = []
+    for observe in (
+        lambda h: h.observe_all(np.array(values)),
+        lambda h: list(map(h.observe, values)),
+    ):
+        histogram = Histogram((1.0, 2.0))
+        observe(histogram)
+        family = HistogramMetricFamily("seconds", "")
+        histogram.show(family, ())
+        shown.append([(sample.labels, sample.value) for sample in family.samples])
+    assert shown[0] == shown[1]
+    assert [value for _, value in shown[0]] == [3, 5, 6, 6, 15.0]

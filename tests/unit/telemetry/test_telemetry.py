@@ -542,3 +542,19 @@ def test_cached_tokens_are_those_of_the_first_choice_at_its_first_admission() ->
     )
     assert script.telemetry.cost(both).cached_tokens == 32
     assert script.scrape()("floorline_tokens_total", kind="cached") == 32
+
+
+def test_a_step_of_a_request_that_nobody_received_costs_the_steps_around_it_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = Scripted()
+    key = script.receive("a")
+    script.step(piece("a", length=32), admitted=(key,))
+    script.step(piece("a", start=32), piece("stranger"))
+    script.step(piece("a", start=33), ended={"a": LENGTH})
+    assert script.telemetry.cost([key]).steps == 2
+    assert script.scrape()("floorline_step_duration_seconds_count") == 2
+    assert "telemetry failed on step 2" in caplog.text
+    script.step(piece("stranger"))
+    assert script.scrape()("floorline_step_duration_seconds_count") == 2
+    assert_time_law(script)

@@ -1,0 +1,66 @@
+"""The slices of several steps as columns, so that their sums are taken at once.
+
+It knows no model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from core.wire import SharedRun, SliceRecord, StepReport
+from costmodel.split import Ints
+
+
+class Ran(NamedTuple):
+    """What of a step's record its work follows from."""
+
+    slices: Sequence[SliceRecord]
+    shared: Sequence[SharedRun]
+    distinct_token_ids: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slices:
+    """Columns with a row for each slice, in order; `distinct_token_ids` and `shared` are by step.
+
+    Shapes: `first` [steps + 1]: step k has the rows from first[k] to first[k + 1].
+    """
+
+    step: Ints
+    first: Ints
+    start: Ints
+    length: Ints
+    rows: Ints
+    cached: Ints
+    recomputed: Ints
+    distinct_token_ids: Ints
+    shared: Sequence[Sequence[SharedRun]]
+
+    @property
+    def steps(self) -> int:
+        return len(self.shared)
+
+
+def ints(values: Iterable[int]) -> Ints:
+    return np.fromiter(values, np.int64)
+
+
+def slices_of(steps: Sequence[StepReport | Ran]) -> Slices:
+    """Take the columns of steps in their order."""
+    counts = ints([len(step.slices) for step in steps])
+    pieces = [piece for step in steps for piece in step.slices]
+    return Slices(
+        step=np.repeat(np.arange(len(steps)), counts),
+        first=np.concatenate([[0], np.cumsum(counts)]),
+        start=ints([piece.start for piece in pieces]),
+        length=ints([piece.length for piece in pieces]),
+        rows=ints([piece.rows for piece in pieces]),
+        cached=ints([piece.cached for piece in pieces]),
+        recomputed=ints([piece.recomputed for piece in pieces]),
+        distinct_token_ids=ints([step.distinct_token_ids for step in steps]),
+        shared=[step.shared for step in steps],
+    )

@@ -1,0 +1,64 @@
+"""The largest remainder and a step's charges, written out one number at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from core.wire import StepReport
+from costmodel.account import StepAccount
+from costmodel.charges import WasteCause
+from costmodel.work import Arithmetic
+
+
+def split(total: int, weights: Sequence[int]) -> list[int]:
+    """Share `total`: everybody's whole part, then one each to the largest remainders."""
+    if total == 0:
+        return [0] * len(weights)
+    exact = [Fraction(total * weight, sum(weights)) for weight in weights]
+    shares = [int(share) for share in exact]
+    left = total - sum(shares)
+    for index in sorted(range(len(weights)), key=lambda i: shares[i] - exact[i])[:left]:
+        shares[index] += 1
+    return shares
+
+
+def shares(
+    arithmetic: Arithmetic,
+    report: StepReport,
+    wasted: Mapping[int, WasteCause],
+    account: StepAccount,
+) -> list[tuple[int, ...]]:
+    """Charge a step of known work and floor: slice, tokens, then bytes read, written, FLOPs, ns."""
+    work, parts = account.work, []
+    for index, piece in enumerate(report.slices):
+        again = 0 if index in wasted else piece.recomputed
+        if 0 < again < piece.length:
+            parts.append((index, piece.start, again, 0))
+            parts.append((index, piece.start + again, piece.length - again, piece.rows))
+        else:
+            parts.append((index, piece.start, piece.length, piece.rows))
+    tokens, rows = [part[2] for part in parts], [part[3] for part in parts]
+    layers = split(work.weights_bytes + work.embedding_bytes, tokens)
+    heads = split(work.lm_head_bytes, rows)
+    kv = [
+        share
+        for index, total in enumerate(work.kv_read_bytes_by_slice)
+        for share in split(total, [part[2] for part in parts if part[0] == index])
+    ]
+    read = list(map(sum, zip(layers, heads, kv, strict=True)))
+    written = [count * arithmetic.kv_token_bytes for count in tokens]
+    flops = [
+        count * arithmetic.linear_flops_per_token
+        + row * arithmetic.lm_head_flops_per_row
+        + arithmetic.attention_flops(start, count)
+        for _, start, count, row in parts
+    ]
+    by_flops = account.floor is not None and not account.floor.memory_bound
+    keys = flops if by_flops else list(map(sum, zip(read, written, strict=True)))
+    floor_ns = min(account.floor.ns, report.segments.forward) if account.floor else 0
+    columns = read, written, flops, split(floor_ns, keys), split(account.wall_ns, keys)
+    return [
+        (part[0], part[2], *own)
+        for part, own in zip(parts, zip(*columns, strict=True), strict=True)
+    ]

@@ -1,0 +1,106 @@
+"""Many steps at once are accounted for as each would be alone, and as the plain sums say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.wire import StepReport
+from costmodel.account import account_steps
+from costmodel.charges import WasteCause
+from costmodel.floor import REGIMES, floor_of
+from costmodel.slices import ints
+from costmodel.split import split_exactly
+from costmodel.work import Arithmetic
+from tests.unit.costmodel import plain
+from tests.unit.costmodel.models import account_step, peaks, report
+from tests.unit.costmodel.test_charges import PEAKS, TINY, WINDOWED, steps
+
+Step = tuple[StepReport, dict[int, WasteCause]]
+
+MANY = st.lists(st.one_of(steps(), st.just((report(), {}))), min_size=1, max_size=6)
+TOTALS = st.one_of(st.integers(0, 40), st.integers(0, 2**50 - 1))
+WEIGHTS = st.one_of(st.integers(1, 3), st.integers(0, 2**57))
+GROUPS = st.lists(st.tuples(TOTALS, st.lists(WEIGHTS, max_size=12)), min_size=1, max_size=8)
+
+
+@given(GROUPS)
+def test_totals_that_are_split_together_are_split_as_each_alone(
+    groups: list[tuple[int, list[int]]],
+) -> None:
+    groups = [(total if any(weights) else 0, weights) for total, weights in groups]
+    group = [index for index, (_, weights) in enumerate(groups) for _ in weights]
+    shares = split_exactly(
+        ints([total for total, _ in groups]),
+        ints([weight for _, weights in groups for weight in weights]),
+        ints(group),
+    )
+    assert shares.tolist() == [
+        share for total, weights in groups for share in plain.split(total, weights)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("total", "weights", "shares"),
+    [
+        (2, [1, 1, 1], [1, 1, 0]),  # ties go to the first
+        (4, [5, 1, 4], [2, 0, 2]),  # 2.0, 0.4, 1.6
+        (7, [3, 1, 1, 2], [3, 1, 1, 2]),
+        (10, [7, 6, 6], [4, 3, 3]),  # 3.68, 3.16, 3.16: the one that is left to the largest rest
+        (2**50 - 1, [2**60, 2**60 - 1], [2**49, 2**49 - 1]),
+    ],
+)
+def test_what_is_left_goes_to_the_largest_remainder(
+    total: int, weights: list[int], shares: list[int]
+) -> None:
+    assert split_exactly(ints([total]), ints(weights), ints([0] * len(weights))).tolist() == shares
+
+
+def test_a_group_without_rows_leaves_its_neighbours_alone() -> None:
+    assert split_exactly(ints([0, 5]), ints([1, 2]), ints([1, 1])).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(("total", "weight"), [(2**50, 1), (1, 2**61)])
+def test_a_split_past_what_is_exact_is_our_bug(total: int, weight: int) -> None:
+    with pytest.raises(AssertionError):
+        split_exactly(ints([total]), ints([weight, 1]), ints([0, 0]))
+
+
+@given(MANY, PEAKS, st.sampled_from((TINY, WINDOWED)), st.booleans())
+def test_steps_together_have_the_accounts_that_each_has_alone(
+    many: list[Step], device: object, model: Arithmetic, known: bool
+) -> None:
+    device = device if known else replace(device, flops=None)  # type: ignore[type-var]
+    reports, wasted = [record for record, _ in many], [causes for _, causes in many]
+    accounts = account_steps(model, device, reports, wasted)  # type: ignore[arg-type]
+    for index, (record, causes) in enumerate(many):
+        alone = account_step(model, device, record, causes)  # type: ignore[arg-type]
+        assert accounts[index] == alone
+        assert alone.floor == floor_of(alone.work, device)  # type: ignore[arg-type]
+        place = accounts.regimes[index]
+        assert alone.regime is (REGIMES[place] if place < len(REGIMES) else None)
+    lost_ns = sum(sum(ns.tolist()) for ns in accounts.lost_ns.values())
+    assert lost_ns == sum(sum(accounts[i].lost_ns.values()) for i in range(len(many)))
+
+
+@given(steps(), PEAKS, st.sampled_from((TINY, WINDOWED)), st.booleans())
+def test_charges_are_those_written_out_one_at_a_time(
+    step: Step, device: object, model: Arithmetic, known: bool
+) -> None:
+    record, wasted = step
+    device = device if known else replace(device, flops=None)  # type: ignore[type-var]
+    account = account_step(model, device, record, wasted)  # type: ignore[arg-type]
+    charged = [(c.part.slice, c.part.tokens, *c[1:]) for c in account.charges]
+    assert charged == plain.shares(model, record, wasted, account)
+
+
+def test_a_step_that_fits_into_the_cache_stands_beside_one_that_does_not() -> None:
+    small, large = (report(distinct_token_ids=count) for count in (1, 2))
+    device = peaks(1e9, 1e15, 5e9, cache_bytes=TINY.embedding_row_bytes)
+    floors = account_steps(TINY, device, [small, large], [{}, {}]).floors
+    assert floors.in_cache.tolist() == [True, False]
+    assert np.allclose(floors.memory_s * [5e9, 1e9], TINY.embedding_row_bytes * np.array([1, 2]))
