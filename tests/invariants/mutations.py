@@ -303,7 +303,7 @@ MUTANTS = (
         "piece.start if admitted",
         "piece.start if True",
     ),
-    Mutant("a run ends one block early", SHARING, "low, high = depth + 1,", "low, high = depth,"),
+    Mutant("a run ends one block early", SHARING, "return low", "return low - 1"),
     Mutant("branches share nothing", SHARING, "yield from _runs(tables, branch, common)", "pass"),
     Mutant("a run is told from its beginning", SHARING, "common - depth", "common"),
     Mutant("the pace is ignored", DRAFT, "if self.pace is None or pending == 1:", "if True:"),

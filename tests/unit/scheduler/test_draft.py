@@ -1,10 +1,16 @@
-"""Which logits a draft asks for."""
+"""Which logits a draft asks for, what it promises, and whom the pace holds up."""
 
 from __future__ import annotations
 
-from core.request import Request, RequestId, SamplingParams
+from typing import Any
+
+import pytest
+
+from core.request import Phase, Request, RequestId, SamplingParams
 from core.step import Slice
+from kvcache.prefix import chain_keys
 from scheduler.draft import Draft
+from scheduler.pace import Load
 from scheduler.shares import Shares
 
 PROMPT = (1, 2, 3, 4, 5)
@@ -43,3 +49,37 @@ def test_every_prompt_token_but_the_first_is_scored_once_across_chunks() -> None
 
 def test_what_was_scored_before_a_preemption_is_not_scored_again() -> None:
     assert [list(piece.scored) for piece in slices(0, computed=0, highest=3)] == [[], [3], []]
+
+
+@pytest.mark.parametrize(("length", "promises"), [(4, False), (5, True)])
+def test_blocks_are_promised_by_the_step_that_ends_a_prompt(length: int, promises: bool) -> None:
+    leader, twin = (Request(id=RequestId(n), prompt_ids=PROMPT, max_tokens=4) for n in "ab")
+    leader.enter(Phase.PREFILL)
+    for request in (leader, twin):
+        chain_keys(request, 2, 2)
+    shares = Shares()
+    shares.join(leader.tenant, waits_already=False)
+    draft = Draft(16, shares)
+    draft.schedule(leader, length)
+    assert draft.promises(twin, 0) is promises
+
+
+class FixedPace:
+    """Lets prompts have five tokens of a step between them."""
+
+    def prompt_tokens(self, load: Load, start: int) -> int:
+        return 5 - load.prompt_tokens
+
+
+def test_prompts_share_what_the_pace_leaves_and_no_decode_waits_for_it() -> None:
+    pace: Any = FixedPace()
+    shares = Shares()
+    draft = Draft(16, shares, pace)
+    first = Request(id=RequestId("first"), prompt_ids=tuple(range(9)), max_tokens=4)
+    shares.join(first.tenant, waits_already=False)
+    assert draft.room(pending=9, start=0) == 5
+    draft.schedule(first, 3)
+    assert draft.room(pending=9, start=0) == 2
+    draft.schedule(first, 2)
+    assert draft.room(pending=9, start=0) == 0
+    assert draft.room(pending=1, start=9) == 1
