@@ -9,9 +9,10 @@
 
 namespace floorline::FLOORLINE_ISA {
 
-constexpr int kAhead = 2048;           // bytes by which weights are asked for before use
-constexpr int kRowBlock = 96;          // rows whose activations stay near while panels pass
-constexpr int kChunkBytes = 96 << 10;  // weights that a thread draws at a time
+constexpr int kAhead = 8192;  // bytes by which weights are asked for: some 200 ns of reading
+constexpr int kRowBlock = 96;  // rows whose activations stay near while panels pass
+constexpr int kChunkBytes = 16 << 10;  // weights that a thread draws at a time
+constexpr int kManyRowsBytes = 96 << 10;  // the same where they stay while blocks of rows pass
 
 // Multiply R rows, from `row` on, with one panel into out[R][16].
 using TileFunction = void (*)(const uint8_t* panel, const Activations& x, int row, int columns,

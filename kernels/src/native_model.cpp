@@ -22,6 +22,7 @@ void check_shape(const Model& m, const Options& o) {
   require(
       m.vocab > 0 && m.hidden > 0 && m.inner > 0 && m.heads > 0 && m.kv_heads > 0 && m.head_dim > 0,
       "every size of the model must be positive");
+  require(!m.layers.empty(), "a model has at least one layer");
   require(m.heads % m.kv_heads == 0, "heads must share kv-heads evenly");
   require(o.num_blocks > 0 && o.block_size > 0, "the KV store needs blocks and a block size");
   require(o.num_blocks <= INT32_MAX / o.block_size, "the KV store has too many slots");

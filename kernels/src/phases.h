@@ -1,14 +1,36 @@
-// How the members of a team share out the items of a phase. A phase ends at a barrier.
+// How the members of a team share out the items of a phase, and what follows for each row.
 #pragma once
 #include "matmul.h"
 
 namespace floorline::FLOORLINE_ISA {
 
+using Member = Team::Member;
+
+constexpr int kFewRows = 4;  // up to here the last to come does all rows: a phase costs more
+
+// What follows a phase: row(i) for each of `rows`, which may be none.
 template <class F>
-inline void share(Team& team, int count, int chunk, F item) {
-  for (int first = team.take(chunk); first < count; first = team.take(chunk))
-    for (int i = first; i < smaller(first + chunk, count); ++i) item(i);
-  team.barrier();
+struct Then {
+  int rows;
+  F row;
+};
+inline constexpr auto kNoRow = [](int) {};
+
+// Run items(first, last) over [0, count), at most `chunk` at a time, and then what follows.
+template <class F, class G = decltype(kNoRow)>
+inline void share_runs(Member& me, int count, int chunk, F items,
+                       const Then<G>& then = {0, kNoRow}) {
+  const bool few = then.rows <= kFewRows;
+  me.share(count, chunk, items, [&] {
+    for (int i = 0; few && i < then.rows; ++i) then.row(i);
+  });
+  if (!few) me.share(then.rows, 1, [&](int row, int) { then.row(row); }, [] {});
+}
+
+// Run item(i) for each of `count`, and then what follows.
+template <class F, class G = decltype(kNoRow)>
+inline void share(Member& me, int count, F item, const Then<G>& then = {0, kNoRow}) {
+  share_runs(me, count, 1, [&](int i, int) { item(i); }, then);
 }
 
 enum class Into { store, add, gate };  // out = y; out += y; out = activation(out) * y
@@ -48,41 +70,45 @@ inline void multiply_panel(const Product& p, int panel, int first, int last, Gat
   }
 }
 
-inline int panels_per_chunk(const Matrix& m, int panels, const Team& team) {
-  const int by_bytes = static_cast<int>(kChunkBytes / (m.panel_stride() + 1)) + 1;
-  return larger(1, smaller(by_bytes, panels / (4 * team.size())));
+inline int panels_per_chunk(const Matrix& m, int panels, int rows, const Member& me) {
+  const size_t bytes = rows > kRowBlock ? kManyRowsBytes : kChunkBytes;
+  const int by_bytes = static_cast<int>(bytes / (m.panel_stride() + 1)) + 1;
+  return larger(1, smaller(by_bytes, panels / (4 * me.team_size())));
 }
 
-// Run up to three products as one phase: their panels are one list.
-inline void multiply(Team& team, std::initializer_list<Product> products, int rows) {
+// Run up to three products as one phase: their panels are one list. Then `then`, for each row.
+template <class F = decltype(kNoRow)>
+inline void multiply(Member& me, std::initializer_list<Product> products, int rows,
+                     const Then<F>& then = {0, kNoRow}) {
   int total = 0;
   for (const Product& p : products) total += p.matrix->num_panels();
-  const int chunk = panels_per_chunk(*products.begin()->matrix, total, team);
-  for (int first = team.take(chunk); first < total; first = team.take(chunk)) {
+  const int chunk = panels_per_chunk(*products.begin()->matrix, total, rows, me);
+  auto panels = [&](int first, int last) {
     for (int r = 0; r < rows; r += kRowBlock)
-      for (int i = first; i < smaller(first + chunk, total); ++i) {
+      for (int i = first; i < last; ++i) {
         const Product* p = products.begin();
         int panel = i;
         for (; panel >= p->matrix->num_panels(); ++p) panel -= p->matrix->num_panels();
         multiply_panel(*p, panel, r, smaller(r + kRowBlock, rows), Gating::silu);
       }
-  }
-  team.barrier();
+  };
+  share_runs(me, total, chunk, panels, then);
 }
 
-// out = activation(gate) * up: the gate's panel, then the same columns of up.
-inline void multiply_gated(Team& team, const Product& gate, const Product& up, int rows,
-                           Gating gating) {
+// out = activation(gate) * up: the gate's panel, then the same columns of up. Then as above.
+template <class F>
+inline void multiply_gated(Member& me, const Product& gate, const Product& up, int rows,
+                           Gating gating, const Then<F>& then) {
   const int total = gate.matrix->num_panels();
-  const int chunk = panels_per_chunk(*gate.matrix, total, team);
-  for (int first = team.take(chunk); first < total; first = team.take(chunk)) {
+  const int chunk = panels_per_chunk(*gate.matrix, total, rows, me);
+  auto panels = [&](int first, int last) {
     for (int r = 0; r < rows; r += kRowBlock)
-      for (int i = first; i < smaller(first + chunk, total); ++i) {
+      for (int i = first; i < last; ++i) {
         multiply_panel(gate, i, r, smaller(r + kRowBlock, rows), gating);
         multiply_panel(up, i, r, smaller(r + kRowBlock, rows), gating);
       }
-  }
-  team.barrier();
+  };
+  share_runs(me, total, chunk, panels, then);
 }
 
 }  // namespace floorline::FLOORLINE_ISA

@@ -10,14 +10,18 @@ namespace {
 template <class T>
 class Step {
  public:
-  Step(const Model& model, const KVStore& kv, const Batch& batch, Scratch& scratch, Team& team)
-      : m(model), kv(kv), b(batch), s(scratch), team(team) {}
+  Step(const Model& model, const KVStore& kv, const Batch& batch, Scratch& scratch, Member& member)
+      : m(model), kv(kv), b(batch), s(scratch), me(member) {}
 
   void run() {
-    share(team, b.num_tokens, 1, [&](int row) { embed(row); });
-    for (int i = 0; i < static_cast<int>(m.layers.size()); ++i) {
+    const int layers = static_cast<int>(m.layers.size());
+    share(me, b.num_tokens, [&](int row) {
+      embed(row);
+      normalise_input(m.layers[0], row);
+    });
+    for (int i = 0; i < layers; ++i) {
       attention_block(m.layers[i], i);
-      mlp_block(m.layers[i]);
+      mlp_block(m.layers[i], i + 1 < layers ? &m.layers[i + 1] : nullptr);
     }
     head();
   }
@@ -47,47 +51,51 @@ class Step {
     if (quantised) quantise(s.normed, row);
   }
 
-  void quantise_rows(const Activations& a, const Matrix& reader) {
-    if (integer(reader)) share(team, b.num_tokens, 1, [&](int row) { quantise(a, row); });
+  void normalise_input(const Layer& layer, int row) {
+    normalise(residual(row), layer.input_norm, row,
+              integer(layer.q) || integer(layer.k) || integer(layer.v));
   }
 
+  // Quantise all rows of what `reader` multiplies, if it wants them so.
+  auto quantise_for(const Matrix& reader, const Activations& a) const {
+    return Then{integer(reader) ? b.num_tokens : 0, [&a](int row) { quantise(a, row); }};
+  }
+
+  // Invariant: `normed` holds the layer's input.
   void attention_block(const Layer& layer, int index) {
-    const bool quantised = integer(layer.q) || integer(layer.k) || integer(layer.v);
-    share(team, b.num_tokens, 1,
-          [&](int row) { normalise(residual(row), layer.input_norm, row, quantised); });
     const size_t stride = m.qkv_stride();
     float *q = s.qkv, *k = q + m.q_width(), *v = k + m.kv_width();
-    multiply(team,
+    multiply(me,
              {product(layer.q, s.normed, q, stride, Into::store),
               product(layer.k, s.normed, k, stride, Into::store),
               product(layer.v, s.normed, v, stride, Into::store)},
-             b.num_tokens);
-    share(team, b.num_tokens, 1,
-          [&](int row) { place_row<T>(m, layer, index, kv, b.slots[row], angles(row), qkv(row)); });
+             b.num_tokens, Then{b.num_tokens, [&](int row) {
+               place_row<T>(m, layer, index, kv, b.slots[row], angles(row), qkv(row));
+             }});
     attend_all(layer, index);
-    quantise_rows(s.attended, layer.o);
-    multiply(team, {product(layer.o, s.attended, s.residual, s.residual_stride, Into::add)},
-             b.num_tokens);
+    const bool quantised = integer(layer.gate) || integer(layer.up);
+    multiply(me, {product(layer.o, s.attended, s.residual, s.residual_stride, Into::add)},
+             b.num_tokens, Then{b.num_tokens, [&](int row) {
+               normalise(residual(row), layer.post_norm, row, quantised);
+             }});
   }
 
-  void mlp_block(const Layer& layer) {
-    const bool quantised = integer(layer.gate) || integer(layer.up);
-    share(team, b.num_tokens, 1,
-          [&](int row) { normalise(residual(row), layer.post_norm, row, quantised); });
-    multiply_gated(team, product(layer.gate, s.normed, s.gated.values, s.gated.stride, Into::store),
+  // Invariant: `normed` holds the block's input, and then the next layer's, if there is one.
+  void mlp_block(const Layer& layer, const Layer* next) {
+    multiply_gated(me, product(layer.gate, s.normed, s.gated.values, s.gated.stride, Into::store),
                    product(layer.up, s.normed, s.gated.values, s.gated.stride, Into::gate),
-                   b.num_tokens, m.gating);
-    quantise_rows(s.gated, layer.down);
-    multiply(team, {product(layer.down, s.gated, s.residual, s.residual_stride, Into::add)},
-             b.num_tokens);
+                   b.num_tokens, m.gating, quantise_for(layer.down, s.gated));
+    multiply(me, {product(layer.down, s.gated, s.residual, s.residual_stride, Into::add)},
+             b.num_tokens, Then{next ? b.num_tokens : 0,
+                                [&](int row) { normalise_input(*next, row); }});
   }
 
   void head() {
     if (b.num_logits == 0) return;
-    share(team, b.num_logits, 1, [&](int i) {
+    share(me, b.num_logits, [&](int i) {
       normalise(residual(b.logit_rows[i]), m.final_norm, i, integer(m.lm_head));
     });
-    multiply(team, {product(m.lm_head, s.normed, b.logits, m.vocab, Into::store)}, b.num_logits);
+    multiply(me, {product(m.lm_head, s.normed, b.logits, m.vocab, Into::store)}, b.num_logits);
   }
 
   int group() const { return m.heads / m.kv_heads; }
@@ -125,7 +133,7 @@ class Step {
           larger(partitions, b.positions[tile.first_row + tile.num_rows - 1] / kPartition + 1);
     if (items <= s.max_split_items && partitions > 1)
       return attend_split(layer, index, items, partitions);
-    share(team, items, 1, [&](int item) {
+    auto whole = [&](int item) {
       const QueryGroup g = queries(layer, index, item);
       alignas(64) float seen_memory[kQueries * (2 + kMaxHeadDim)],
           next_memory[kQueries * (2 + kMaxHeadDim)];
@@ -136,7 +144,8 @@ class Step {
         merge(g, seen, next);
       }
       finish_softmax(g, seen);
-    });
+    };
+    share(me, items, whole, quantise_for(layer.o, s.attended));
   }
 
   void attend_split(const Layer& layer, int index, int items, int partitions) {
@@ -145,35 +154,38 @@ class Step {
       return Softmax(s.partials +
                      (static_cast<size_t>(item) * s.max_partitions + partition) * floats);
     };
-    const int total = items * partitions, chunk = larger(1, total / (8 * team.size()));
-    for (int first = team.take(chunk); first < total; first = team.take(chunk)) {
+    const int total = items * partitions, chunk = larger(1, total / (8 * me.team_size()));
+    auto partial_run = [&](int first, int last) {
       QueryGroup g;
-      for (int i = first; i < smaller(first + chunk, total); ++i) {
+      for (int i = first; i < last; ++i) {
         const int item = i / partitions, partition = i % partitions;
         if (i == first || partition == 0) g = queries(layer, index, item);
         attend<T>(m, kv, g, partition, partial(item, partition));
       }
-    }
-    team.barrier();
-    share(team, items, 1, [&](int item) {
+    };
+    share_runs(me, total, chunk, partial_run);
+    auto merged = [&](int item) {
       const QueryGroup g = queries(layer, index, item);
       alignas(64) float memory[kQueries * (2 + kMaxHeadDim)];
       const Softmax seen(memory);
       begin_softmax(g, seen);
       for (int p = 0; p < partitions; ++p) merge(g, seen, partial(item, p));
       finish_softmax(g, seen);
-    });
+    };
+    share(me, items, merged, quantise_for(layer.o, s.attended));
   }
 
   const Model& m;
   const KVStore& kv;
   const Batch& b;
   Scratch& s;
-  Team& team;
+  Member& me;
 };
 
 void step(const Model& m, const KVStore& kv, const Batch& b, Scratch& s, Team& team) {
-  auto run = [&]<class T>(T) { team.run([&](int) { Step<T>(m, kv, b, s, team).run(); }); };
+  auto run = [&]<class T>(T) {
+    team.run([&](Member& me) { Step<T>(m, kv, b, s, me).run(); });
+  };
   switch (kv.format) {
     case KVFormat::fp32: return run(float{});
     case KVFormat::fp16: return run(Half{});
@@ -185,9 +197,9 @@ void product(const Matrix& matrix, const Activations& x, int rows, bool integer_
              float* out, Team& team) {
   const bool quantised = integer_activations && is_integer(matrix.format);
   const TileSet tiles = tiles_for(matrix.format, integer_activations);
-  team.run([&](int) {
-    if (quantised) share(team, rows, 1, [&](int row) { quantise(x, row); });
-    multiply(team, {{&matrix, tiles, &x, out, static_cast<size_t>(matrix.rows), Into::store}},
+  team.run([&](Member& me) {
+    if (quantised) share(me, rows, [&](int row) { quantise(x, row); });
+    multiply(me, {{&matrix, tiles, &x, out, static_cast<size_t>(matrix.rows), Into::store}},
              rows);
   });
 }
@@ -195,9 +207,9 @@ void product(const Matrix& matrix, const Activations& x, int rows, bool integer_
 uint64_t read(const uint8_t* data, size_t bytes, Team& team) {
   std::atomic<uint64_t> all{0};
   const int chunks = static_cast<int>((bytes + kChunkBytes - 1) / kChunkBytes);
-  team.run([&](int) {
+  team.run([&](Member& me) {
     Lanes sums[4] = {zeros(), zeros(), zeros(), zeros()};
-    share(team, chunks, 1, [&](int chunk) {
+    share(me, chunks, [&](int chunk) {
       const size_t begin = static_cast<size_t>(chunk) * kChunkBytes;
       const size_t end = begin + kChunkBytes < bytes ? begin + kChunkBytes : bytes;
       for (size_t i = begin; i + 256 <= end; i += 256) UNROLL

@@ -1,26 +1,29 @@
-// Threads that run one function together, meet at barriers and share out items. No model here.
+// Threads that run one function together and share out the items of its phases. No model here.
 #pragma once
 #if defined(__linux__)
 #include <sched.h>
 #endif
 
 #include <atomic>
+#include <cstdint>
 #include <thread>
 #include <vector>
 
 namespace floorline {
 
-// One parallel region a step: `run` wakes the workers, the caller is member 0.
-// Invariant: between two barriers every member draws from one `take` loop at most.
+// One parallel region a step: the caller is member 0, a worker joins when it has woken, be it in
+// the middle. Nobody waits for a member that holds no items, so a late one delays nothing.
 class Team {
  public:
-  explicit Team(int size) : size_(size), processor_(size) {
+  class Member;
+
+  explicit Team(int size) : size_(size), ranges_(size), processor_(size) {
     for (int member = 1; member < size; ++member)
       workers_.emplace_back([this, member] { work(member); });
   }
 
   ~Team() {
-    job_ = nullptr;
+    ending_.store(true, std::memory_order_relaxed);
     region_.fetch_add(1);
     region_.notify_all();
     for (std::thread& worker : workers_) worker.join();
@@ -31,42 +34,70 @@ class Team {
 
   int size() const { return size_; }
 
+  // Run job(member) on the caller and on the workers that wake before it ends.
   template <class F>
   void run(const F& job) {
     context_ = &job;
-    job_ = [](const void* context, int member) { (*static_cast<const F*>(context))(member); };
+    job_ = [](const void* context, Member& me) { (*static_cast<const F*>(context))(me); };
+    first_phase_ = phase_.load(std::memory_order_relaxed);
     note_processor(0);
+    inside_.store(kOpen, std::memory_order_release);
     region_.fetch_add(1);
     region_.notify_all();
-    job(0);
-    barrier();
+    Member me(*this, 0);
+    job(me);
+    inside_.fetch_sub(kOpen, std::memory_order_relaxed);
+    wait_while([this] { return inside_.load(std::memory_order_acquire) != 0; });
   }
 
-  // Wait for all members; the last one to come puts the items back to the first.
-  void barrier() {
-    const unsigned round = round_.load(std::memory_order_acquire);
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) == size_ - 1) {
-      arrived_.store(0, std::memory_order_relaxed);
-      next_.store(0, std::memory_order_relaxed);
-      round_.store(round + 1, std::memory_order_release);
-      return;
-    }
-    for (int spins = 0; round_.load(std::memory_order_acquire) == round; ++spins) {
+ private:
+  static constexpr int kSpins = 1024;    // some ten microseconds; then let others have the core
+  static constexpr int kOpen = 1 << 20;  // more than there can be workers
+
+  // What is left of the items that one member begins with: phase << 32 | how many are taken.
+  struct alignas(64) Range {
+    std::atomic<uint64_t> taken{0};
+  };
+
+  template <class F>
+  static void wait_while(F condition) {
+    for (int spins = 0; condition(); ++spins) {
       if (spins < kSpins) pause();
       else std::this_thread::yield();
     }
   }
 
-  // Draw the next `count` items; the first of them may lie past the end of what there is.
-  int take(int count) { return next_.fetch_add(count, std::memory_order_relaxed); }
-
- private:
-  static constexpr int kSpins = 1024;  // some ten microseconds; then let others have the core
-
   static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #endif
+  }
+
+  // Draw from a member's range until it is empty or the phase is over. Returns: items done.
+  template <class F>
+  int draw(int member, uint32_t phase, int count, int chunk, F items) {
+    const int64_t begin = int64_t{count} * member / size_;
+    const int64_t length = int64_t{count} * (member + 1) / size_ - begin;
+    std::atomic<uint64_t>& range = ranges_[member].taken;
+    int done = 0;
+    uint64_t word = range.load(std::memory_order_acquire);
+    while (word >> 32 == phase) {
+      const int64_t taken = word & UINT32_MAX, left = length - taken;
+      if (left <= 0) break;
+      const int n = static_cast<int>(left < chunk ? left : chunk);
+      if (!range.compare_exchange_weak(word, word + n, std::memory_order_acquire)) continue;
+      items(static_cast<int>(begin + taken), static_cast<int>(begin + taken + n));
+      done += n;
+      word = range.load(std::memory_order_acquire);
+    }
+    return done;
+  }
+
+  void open(uint32_t phase) {
+    done_.store(0, std::memory_order_relaxed);
+    for (Range& range : ranges_)
+      range.taken.store(uint64_t{phase} << 32, std::memory_order_relaxed);
+    phase_.store(phase, std::memory_order_release);
   }
 
   // Leave a processor that a member before this one is on. A woken thread often lands beside its
@@ -96,26 +127,73 @@ class Team {
 #endif
   }
 
-  void work(int member) {
-    for (unsigned seen = 0;; ++seen) {
-      for (int spins = 0; spins < kSpins && region_.load() == seen; ++spins) pause();
-      region_.wait(seen);
-      if (job_ == nullptr) return;
-      part_company(member);
-      job_(context_, member);
-      barrier();
+  // Join the region if it is not over.
+  bool enter() {
+    int inside = inside_.load(std::memory_order_relaxed);
+    while (inside >= kOpen)
+      if (inside_.compare_exchange_weak(inside, inside + 1, std::memory_order_acquire)) return true;
+    return false;
+  }
+
+  void work(int member);
+
+  const int size_;
+  void (*job_)(const void*, Member&) = nullptr;
+  const void* context_ = nullptr;
+  uint32_t first_phase_ = 0;
+  std::atomic<bool> ending_{false};
+  std::vector<Range> ranges_;
+  std::vector<std::atomic<int>> processor_;  // where each member was when the region began
+  alignas(64) std::atomic<unsigned> region_{0};
+  alignas(64) std::atomic<int> inside_{0};  // workers in the region, and kOpen until it ends
+  alignas(64) std::atomic<uint32_t> phase_{0};
+  alignas(64) std::atomic<int> done_{0};  // items of this phase
+  std::vector<std::thread> workers_;
+};
+
+// One thread's way through a region. All members pass the same phases in the same order.
+class Team::Member {
+ public:
+  Member(Team& team, int index) : team_(team), index_(index), phase_(team.first_phase_) {}
+
+  int team_size() const { return team_.size_; }
+
+  // Run items(first, last) until all of [0, count) are done, at most `chunk` at a time, and then
+  // `then`, once. A member begins with a run of its own and goes on to what others have left.
+  template <class F, class G>
+  void share(int count, int chunk, F items, G then) {
+    if (count == 0) return;
+    const uint32_t phase = phase_++;
+    int done = 0;
+    if (team_.phase_.load(std::memory_order_acquire) == phase)
+      for (int i = 0; i < team_.size_; ++i)
+        done += team_.draw((index_ + i) % team_.size_, phase, count, chunk, items);
+    if (done > 0 && team_.done_.fetch_add(done, std::memory_order_acq_rel) + done == count) {
+      then();
+      team_.open(phase + 1);
+    } else {
+      wait_while([&] { return team_.phase_.load(std::memory_order_acquire) == phase; });
     }
   }
 
-  const int size_;
-  void (*job_)(const void*, int) = nullptr;
-  const void* context_ = nullptr;
-  std::vector<std::atomic<int>> processor_;  // where each member was when the region began
-  std::vector<std::thread> workers_;
-  alignas(64) std::atomic<unsigned> region_{0};
-  alignas(64) std::atomic<unsigned> round_{0};
-  alignas(64) std::atomic<int> arrived_{0};
-  alignas(64) std::atomic<int> next_{0};
+ private:
+  Team& team_;
+  const int index_;
+  uint32_t phase_;
 };
+
+inline void Team::work(int member) {
+  for (unsigned seen = 0;;) {
+    for (int spins = 0; spins < kSpins && region_.load() == seen; ++spins) pause();
+    region_.wait(seen);
+    seen = region_.load();
+    if (ending_.load(std::memory_order_relaxed)) return;
+    part_company(member);
+    if (!enter()) continue;
+    Member me(*this, member);
+    job_(context_, me);
+    inside_.fetch_sub(1, std::memory_order_release);
+  }
+}
 
 }  // namespace floorline
