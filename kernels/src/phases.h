@@ -8,12 +8,30 @@ using Member = Team::Member;
 
 constexpr int kFewRows = 4;  // up to here the last to come does all rows: a phase costs more
 
-// What follows a phase: row(i) for each of `rows`, which may be none.
+// Panels of the product after a phase, one after the other. There may be none.
+struct Ahead {
+  const uint8_t* panels = nullptr;
+  int count = 0;
+  size_t stride = 0;
+
+  // Ask for what a member begins with, so that it is on its way while others finish.
+  void fetch(const Member& me) const {
+    const uint8_t* first = panels + me.first_of(count) * stride;
+    for (int i = 0; count > 0 && i < kAhead; i += 64) prefetch(first + i);
+  }
+};
+
+// What follows a phase: row(i) for each of `rows`, which may be none, and then a product.
 template <class F>
 struct Then {
   int rows;
   F row;
+  Ahead ahead = {};
 };
+template <class F>
+Then(int, F) -> Then<F>;
+template <class F>
+Then(int, F, Ahead) -> Then<F>;
 inline constexpr auto kNoRow = [](int) {};
 
 // Run items(first, last) over [0, count), at most `chunk` at a time, and then what follows.
@@ -21,10 +39,11 @@ template <class F, class G = decltype(kNoRow)>
 inline void share_runs(Member& me, int count, int chunk, F items,
                        const Then<G>& then = {0, kNoRow}) {
   const bool few = then.rows <= kFewRows;
-  me.share(count, chunk, items, [&] {
+  auto leave = [&] { then.ahead.fetch(me); };
+  me.share(count, chunk, items, leave, [&] {
     for (int i = 0; few && i < then.rows; ++i) then.row(i);
   });
-  if (!few) me.share(then.rows, 1, [&](int row, int) { then.row(row); }, [] {});
+  if (!few) me.share(then.rows, 1, [&](int row, int) { then.row(row); }, leave, [] {});
 }
 
 // Run item(i) for each of `count`, and then what follows.

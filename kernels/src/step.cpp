@@ -56,9 +56,18 @@ class Step {
               integer(layer.q) || integer(layer.k) || integer(layer.v));
   }
 
-  // Quantise all rows of what `reader` multiplies, if it wants them so.
+  static Ahead ahead_of(const Matrix& matrix) {
+    return {matrix.panels, matrix.num_panels(), matrix.panel_stride()};
+  }
+  static Ahead input_of(const Layer& layer) {  // keys and values lie behind queries
+    const int panels = layer.q.num_panels() + layer.k.num_panels() + layer.v.num_panels();
+    return {layer.q.panels, panels, layer.q.panel_stride()};
+  }
+
+  // Quantise all rows of what `reader` multiplies next, if it wants them so.
   auto quantise_for(const Matrix& reader, const Activations& a) const {
-    return Then{integer(reader) ? b.num_tokens : 0, [&a](int row) { quantise(a, row); }};
+    return Then{integer(reader) ? b.num_tokens : 0, [&a](int row) { quantise(a, row); },
+                ahead_of(reader)};
   }
 
   // Invariant: `normed` holds the layer's input.
@@ -77,7 +86,7 @@ class Step {
     multiply(me, {product(layer.o, s.attended, s.residual, s.residual_stride, Into::add)},
              b.num_tokens, Then{b.num_tokens, [&](int row) {
                normalise(residual(row), layer.post_norm, row, quantised);
-             }});
+             }, ahead_of(layer.gate)});
   }
 
   // Invariant: `normed` holds the block's input, and then the next layer's, if there is one.
@@ -87,7 +96,8 @@ class Step {
                    b.num_tokens, m.gating, quantise_for(layer.down, s.gated));
     multiply(me, {product(layer.down, s.gated, s.residual, s.residual_stride, Into::add)},
              b.num_tokens, Then{next ? b.num_tokens : 0,
-                                [&](int row) { normalise_input(*next, row); }});
+                                [&](int row) { normalise_input(*next, row); },
+                                next ? input_of(*next) : ahead_of(m.lm_head)});
   }
 
   void head() {

@@ -73,20 +73,23 @@ class Team {
 #endif
   }
 
+  int first_of(int member, int count) const {
+    return static_cast<int>(int64_t{count} * member / size_);
+  }
+
   // Draw from a member's range until it is empty or the phase is over. Returns: items done.
   template <class F>
   int draw(int member, uint32_t phase, int count, int chunk, F items) {
-    const int64_t begin = int64_t{count} * member / size_;
-    const int64_t length = int64_t{count} * (member + 1) / size_ - begin;
+    const int begin = first_of(member, count), length = first_of(member + 1, count) - begin;
     std::atomic<uint64_t>& range = ranges_[member].taken;
     int done = 0;
     uint64_t word = range.load(std::memory_order_acquire);
     while (word >> 32 == phase) {
-      const int64_t taken = word & UINT32_MAX, left = length - taken;
+      const int taken = static_cast<int>(word & UINT32_MAX), left = length - taken;
       if (left <= 0) break;
-      const int n = static_cast<int>(left < chunk ? left : chunk);
+      const int n = left < chunk ? left : chunk;
       if (!range.compare_exchange_weak(word, word + n, std::memory_order_acquire)) continue;
-      items(static_cast<int>(begin + taken), static_cast<int>(begin + taken + n));
+      items(begin + taken, begin + taken + n);
       done += n;
       word = range.load(std::memory_order_acquire);
     }
@@ -158,16 +161,21 @@ class Team::Member {
 
   int team_size() const { return team_.size_; }
 
+  // Give the item that this member begins with where there are `count`.
+  int first_of(int count) const { return team_.first_of(index_, count); }
+
   // Run items(first, last) until all of [0, count) are done, at most `chunk` at a time, and then
-  // `then`, once. A member begins with a run of its own and goes on to what others have left.
-  template <class F, class G>
-  void share(int count, int chunk, F items, G then) {
+  // `then`, once. A member begins with a run of its own and goes on to what others have left;
+  // when nothing is left to draw it calls `leave`, and waits.
+  template <class F, class G, class H>
+  void share(int count, int chunk, F items, G leave, H then) {
     if (count == 0) return;
     const uint32_t phase = phase_++;
     int done = 0;
     if (team_.phase_.load(std::memory_order_acquire) == phase)
       for (int i = 0; i < team_.size_; ++i)
         done += team_.draw((index_ + i) % team_.size_, phase, count, chunk, items);
+    leave();
     if (done > 0 && team_.done_.fetch_add(done, std::memory_order_acq_rel) + done == count) {
       then();
       team_.open(phase + 1);
