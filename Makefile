@@ -43,14 +43,19 @@ check: setup ## lint, format and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-verify-bytes: setup ## count, in a simulated cache, the bytes that native decode steps read
-	$(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt cmake ninja nanobind
-	$(BIN)/cmake -S kernels -B build/kernels -G Ninja -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(BIN)/ninja
-	$(BIN)/cmake --build build/kernels --target decode_driver
-	$(BIN)/python -m bench.verify_bytes --driver build/kernels/decode_driver
+$(VENV)/.kernel-tools: $(VENV)/.installed
+	$(PIP) cmake ninja nanobind
+	@touch $@
 
-sanitize: setup ## the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer
-	kernels/sanitize.sh $(BIN)/python
+verify-bytes sanitize: export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+verify-bytes: $(VENV)/.kernel-tools ## count, in a simulated cache, the bytes that native decode steps read
+	cmake -G Ninja -S kernels -B build/kernels -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
+	cmake --build build/kernels --target decode_driver
+	python -m bench.verify_bytes --driver build/kernels/decode_driver
+
+sanitize: $(VENV)/.kernel-tools ## the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer
+	kernels/sanitize.sh
 
 soak-invariants: setup ## the scheduler's invariants over two million operations (about 40 minutes)
 	$(BIN)/python -m tests.invariants.soak

@@ -1,21 +1,21 @@
 #!/bin/sh
 # Run the kernel tests on a build with AddressSanitizer and UndefinedBehaviorSanitizer.
-# Usage: kernels/sanitize.sh [python]. Needs cmake, a C++ compiler and nanobind in that Python.
+# Needs on PATH: cmake, ninja, a C++ compiler, and a python that has nanobind and the tests' needs.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
-python=${1:-python}
+python=$(command -v python)
 work=$root/build/sanitized
 mkdir -p "$work/tree"
-cmake -S "$root/kernels" -B "$work/cmake" -DFLOORLINE_SANITIZE=ON -DCMAKE_BUILD_TYPE=Sanitize \
-  -DPython_EXECUTABLE="$(command -v "$python")" >/dev/null
-cmake --build "$work/cmake" --target _native
+cmake -G Ninja -S "$root/kernels" -B "$work/build" -DFLOORLINE_SANITIZE=ON \
+  -DCMAKE_BUILD_TYPE=Sanitize -DPython_EXECUTABLE="$python" >/dev/null
+cmake --build "$work/build" --target _native
 # A copy of what the tests import, so that the sanitised module stands where the real one would.
 for package in core costmodel kernels tests; do
   rm -rf "$work/tree/$package"
   cp -r "$root/$package" "$work/tree/$package"
 done
 rm -f "$work"/tree/kernels/_native*.so
-cp "$work"/cmake/_native*.so "$work/tree/kernels/"
+cp "$work"/build/_native*.so "$work/tree/kernels/"
 cp "$root/pyproject.toml" "$work/tree/"
 cd "$work/tree"
 libraries="$(${CXX:-c++} -print-file-name=libasan.so) $(${CXX:-c++} -print-file-name=libstdc++.so)"
