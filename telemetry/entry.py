@@ -24,6 +24,7 @@ class Stage(StrEnum):
 
 
 _DECODE: Final = Stage.DECODE  # a class of an enum is slow to ask
+_NO_TIME: Final = dict.fromkeys(Stage, 0)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -41,7 +42,7 @@ class Entry:
     since_ns: int  # the current stage's begin
     shares_prompt: bool = False  # `usage` counts the prompt with another choice
     stage: Stage = Stage.QUEUE
-    stage_ns: dict[Stage, int] = field(default_factory=lambda: dict.fromkeys(Stage, 0))
+    stage_ns: dict[Stage, int] = field(default_factory=_NO_TIME.copy)
 
     tokens: int = 0  # in the answer; overrun ones are not
     first_token_ns: int | None = None

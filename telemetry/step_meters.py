@@ -116,12 +116,11 @@ class StepMeters:
 
     def _moved(self, work: Work[Ints]) -> None:
         read = work.weights_bytes, work.lm_head_bytes, work.embedding_bytes, work.kv_read_bytes
-        for tally, counts in zip(self._read, read, strict=True):
-            tally.add(int(counts.sum()))
-        self._written.add(int(work.kv_write_bytes.sum()))
         flops = work.linear_flops, work.attention_flops, work.lm_head_flops
-        for tally, counts in zip(self._flops, flops, strict=True):
-            tally.add(int(counts.sum()))
+        totals = np.sum((*read, work.kv_write_bytes, *flops), axis=1).tolist()
+        tallies = (*self._read, self._written, *self._flops)
+        for tally, total in zip(tallies, totals, strict=True):
+            tally.add(total)
 
     def lost(self, cause: LostCause, ns: int) -> None:
         if cause not in self._lost:

@@ -40,8 +40,8 @@ from telemetry.step_meters import StepMeters
 
 NO_POOL: Final = PoolState(0, 0, 0, 0, 0, 0, 0)
 
-_BURST_STEPS: Final = 128  # a burst holds the event loop up: for two milliseconds
-_BURST_SLICES: Final = 512
+_BURST_STEPS: Final = 128  # a burst holds the event loop up: for 2 to 3 ms
+_BURST_SLICES: Final = 1024
 
 log = logging.getLogger("floorline.telemetry")
 
@@ -58,7 +58,8 @@ def _up_to_date(
     def counted(self: Telemetry, *args: P.args, **kwargs: P.kwargs) -> T:
         begin_ns = time.thread_time_ns()
         try:
-            self._book_due()
+            if self._due:
+                self._book_due()
             return method(self, *args, **kwargs)
         finally:
             self._own.add(time.thread_time_ns() - begin_ns)
@@ -141,7 +142,8 @@ class Telemetry:
             except Exception:
                 log.exception("telemetry failed on step %d", report.index)
         try:
-            self._account(burst)
+            if burst.reports:
+                self._account(burst)
         except Exception:
             log.exception("telemetry failed on %d steps", len(due))
 
@@ -155,8 +157,6 @@ class Telemetry:
 
     def _account(self, burst: Burst) -> None:
         """Work out what a burst of steps cost, and who pays."""
-        if not burst.reports:
-            return
         assert self._engine is not None, "a step before Ready"
         arithmetic, peaks, reports = self._engine.arithmetic, self._engine.peaks, burst.reports
         accounts = account_steps(arithmetic, peaks, reports, burst.wasted)
