@@ -147,14 +147,32 @@ inline void weigh(float* scores, int begin, int end, int first, int last, float*
   Lanes high = splat(kNothing), sums = zeros();
   for (int i = 0; i < count; i += kLanes) high = maximum(high, load(scores + i));
   *peak = largest(high);
+  const Lanes base = splat(*peak == kNothing ? 0.f : *peak);  // e^(-inf - 0) is 0
   for (int i = 0; i < count; i += kLanes) {
-    const Lanes weight =
-        *peak == kNothing ? zeros() : exponential(sub(load(scores + i), splat(*peak)));
+    const Lanes weight = exponential(sub(load(scores + i), base));
     sums = add(sums, weight);
     store(scores + i, weight);
   }
   *total = sum(sums);
 }
+
+// Where the keys are that are wanted a partition later: in this kv-head, after its end in the next.
+struct Lookahead {
+  const Model& m;
+  const KVStore& kv;
+  const QueryGroup& g;
+  const int blocks = kPartition / kv.block_size;
+  const int first = g.lowest() / kv.block_size, final = g.highest() / kv.block_size;
+
+  template <class T>
+  const T* keys(int index) const {
+    const int beyond = index + blocks - final - 1;
+    if (beyond < 0) return kv.keys<T>(m, g.layer, g.table[index + blocks], g.kv_head);
+    const bool last = g.kv_head + 1 == m.kv_heads;
+    const int block = g.table[last ? final : smaller(first + beyond, final)];
+    return kv.keys<T>(m, g.layer, block, g.kv_head + !last);
+  }
+};
 
 // out[i][d..] = sum over p of weights[i][p - begin] * value p, for V vectors from `d` on.
 template <class T, int N, int V>
@@ -164,12 +182,13 @@ void mix_slice(const Model& m, const KVStore& kv, const QueryGroup& g, int begin
   Lanes sums[N][V];
   UNROLL for (auto& row : sums) UNROLL
     for (Lanes& total : row) total = zeros();
-  const int final = g.highest() / kv.block_size, blocks = kPartition / kv.block_size;
+  const Lookahead ahead{m, kv, g};
   each_run(kv, begin, end, [&](int p, int index, int offset, int length) {
-    const int start = offset * g.head_dim + d, later = smaller(index + blocks, final);
+    const int start = offset * g.head_dim + d;
     const T* values = kv.values<T>(m, g.layer, g.table[index], g.kv_head) + start;
-    const T* next = kv.keys<T>(m, g.layer, g.table[later], g.kv_head) + start;  // of like size
-    if constexpr (kScaled<T>) prefetch(kv.scales(m, g.layer, g.table[later], g.kv_head));
+    const T* keys = ahead.keys<T>(index);
+    if constexpr (kScaled<T>) prefetch(keys + 2 * kv.block_size * g.head_dim);  // its scales
+    const T* next = keys + start;  // keys take as much room as values
     for (int t = 0; t < length; ++t, values += g.head_dim, next += g.head_dim) {
       UNROLL for (int v = 0; v < V; ++v)
         if (at_half_line<T>(v)) prefetch(next + v * kLanes);
