@@ -75,13 +75,10 @@ class Charges(NamedTuple):
     def of_step(self, step: int, first_slice: int) -> Iterator[Charge]:
         """Take one step's charges out of the columns; its slices count from 0 again."""
         begin, end = np.searchsorted(self.parts.step, (step, step + 1))
-        parts = self.parts
-        columns = parts.slice - first_slice, parts.waste, parts.start, parts.tokens, parts.rows
-        shares = self.bytes_read, self.bytes_written, self.flops, self.floor_ns, self.time_ns
-        for row in range(begin, end):
-            slice, waste, start, tokens, rows = (int(column[row]) for column in columns)
-            part = Part(slice, WASTE[waste], start, tokens, rows)
-            yield Charge(part, *(int(column[row]) for column in shares))
+        columns = (*self.parts[1:], *self[1:])
+        for row in zip(*(column[begin:end].tolist() for column in columns), strict=True):
+            slice, waste, start, tokens, rows, *shares = row
+            yield Charge(Part(slice - first_slice, WASTE[waste], start, tokens, rows), *shares)
 
 
 def parts_of(slices: Slices, wasted: Sequence[Mapping[int, WasteCause]]) -> Parts:

@@ -25,20 +25,21 @@ class Ran(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slices:
-    """Columns with a row for each slice, in order; `distinct_token_ids` and `shared` are by step.
+    """Columns with a row for each slice, in order; those up to `shared` are by step.
 
-    Shapes: `first` [steps + 1]: step k has the rows from first[k] to first[k + 1].
+    Shapes: `first` [steps + 1]: step k has the `counts[k]` rows from first[k] to first[k + 1].
     """
 
-    step: Ints
+    counts: Ints
     first: Ints
+    distinct_token_ids: Ints
+    shared: Sequence[Sequence[SharedRun]]
+    step: Ints
     start: Ints
     length: Ints
     rows: Ints
     cached: Ints
     recomputed: Ints
-    distinct_token_ids: Ints
-    shared: Sequence[Sequence[SharedRun]]
 
     @property
     def steps(self) -> int:
@@ -54,13 +55,14 @@ def slices_of(steps: Sequence[StepReport | Ran]) -> Slices:
     counts = ints([len(step.slices) for step in steps])
     pieces = [piece for step in steps for piece in step.slices]
     return Slices(
-        step=np.repeat(np.arange(len(steps)), counts),
+        counts=counts,
         first=np.concatenate([[0], np.cumsum(counts)]),
+        distinct_token_ids=ints([step.distinct_token_ids for step in steps]),
+        shared=[step.shared for step in steps],
+        step=np.repeat(np.arange(len(steps)), counts),
         start=ints([piece.start for piece in pieces]),
         length=ints([piece.length for piece in pieces]),
         rows=ints([piece.rows for piece in pieces]),
         cached=ints([piece.cached for piece in pieces]),
         recomputed=ints([piece.recomputed for piece in pieces]),
-        distinct_token_ids=ints([step.distinct_token_ids for step in steps]),
-        shared=[step.shared for step in steps],
     )

@@ -36,8 +36,8 @@ def kinds_of(decodes: Bools, accounts: StepAccounts) -> Ints:
     """Name each step, by its place in `KINDS`: all of prompts, all of answers, or both."""
     slices = accounts.slices
     count = sums_by(slices.step, decodes, slices.steps)
-    pure = np.where(count == np.diff(slices.first), KINDS.index(DECODE), KINDS.index(MIXED))
-    return np.where((count == 0) & (np.diff(slices.first) > 0), KINDS.index(PREFILL), pure)
+    pure = np.where(count == slices.counts, KINDS.index(DECODE), KINDS.index(MIXED))
+    return np.where((count == 0) & (slices.counts > 0), KINDS.index(PREFILL), pure)
 
 
 class Books:
@@ -129,7 +129,7 @@ class Books:
         places = len(REGIMES) + 1  # the last is of steps without a floor
         keys = seats * places + accounts.regimes[parts.step]
         wall_ns = accounts.wall_ns[parts.step] * served
-        batch = np.diff(accounts.slices.first)[parts.step] * served
+        batch = accounts.slices.counts[parts.step] * served
         again = parts.tokens * (parts.waste == _RECOMPUTE)
         by_regime = (
             sums_by(keys, column, count * places).reshape(count, places).tolist()

@@ -42,7 +42,7 @@ class _KindMeters:
         """Count those of the steps that are `here`."""
         slices, work, wall_s = accounts.slices, accounts.work, accounts.wall_ns * NS
         self._duration.observe_all(wall_s[here])
-        self._requests.observe_all(np.diff(slices.first)[here])
+        self._requests.observe_all(slices.counts[here])
         self._tokens.observe_all(sums_by(slices.step, slices.length, slices.steps)[here])
         bytes_total = work.bytes_total
         moved = here & (bytes_total > 0)
