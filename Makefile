@@ -57,7 +57,7 @@ verify-bytes: $(VENV)/.kernel-tools ## count, in a simulated cache, the bytes th
 sanitize: $(VENV)/.kernel-tools ## the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer
 	kernels/sanitize.sh
 
-soak-invariants: setup ## the scheduler's invariants over two million operations (about 40 minutes)
+soak-invariants: setup ## the scheduler's invariants over two million operations (35 minutes of a core)
 	$(BIN)/python -m tests.invariants.soak
 
 mutants: setup ## break pool and scheduler on purpose; the suite must notice every time
