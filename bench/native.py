@@ -76,7 +76,8 @@ def batch(vocab_size: int, requests: int, length: int, context: int) -> dict[str
         "logit_rows": ends[1:] - 1,
     }
     logits = np.empty((requests, vocab_size), np.float32)
-    return {name: array.astype(np.int32) for name, array in arrays.items()} | {"logits": logits}
+    given = {name: array.astype(np.int32) for name, array in arrays.items()}
+    return given | {"logits": logits, "greatest": np.empty(requests, np.int32)}
 
 
 def step_and_floor_s(

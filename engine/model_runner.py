@@ -24,9 +24,9 @@ class ModelRunner:
         """See `Runner.execute`. A row with NaN fails alone: no slice reads another's slots."""
         prepared = self._network.prepare(build_batch(plan, self._network.block_size))
         prepared_ns = time.monotonic_ns()
-        logits = self._network.forward(prepared)  # [R, V]
+        forward = self._network.forward(prepared)
         forwarded_ns = time.monotonic_ns()
-        outcome = outcome_of(plan, logits)
+        outcome = outcome_of(plan, forward)
         return replace(
             outcome,
             forward_ns=forwarded_ns - prepared_ns,

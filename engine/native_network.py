@@ -10,6 +10,7 @@ import torch
 from core.formats import KVFormat, Storage
 from core.model import ModelConfig, TensorRole
 from engine.batch import StepBatch
+from engine.network import Forward
 from engine.rotary import inverse_frequencies
 from engine.weights import Weights, allocated_bytes
 from kernels import NativeOptions, PackedMatrix, build_model
@@ -75,13 +76,14 @@ class NativeNetwork:
         )
         return tuple(field.numpy().astype(np.int32) for field in fields)
 
-    def forward(self, prepared: tuple[np.ndarray, ...]) -> torch.Tensor:
+    def forward(self, prepared: tuple[np.ndarray, ...]) -> Forward:
         rows = len(prepared[-1])
         if rows > len(self._logits):
             self._logits = np.empty((rows, self._logits.shape[1]), np.float32)
         logits = self._logits[:rows]
-        self._model.step(*prepared, logits)
-        return torch.from_numpy(logits)
+        greatest = np.empty(rows, np.int32)
+        self._model.step(*prepared, logits, greatest)
+        return Forward(torch.from_numpy(logits), greatest.tolist())
 
 
 def _packed(

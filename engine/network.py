@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -10,6 +12,18 @@ from core.model import TensorRole
 from engine.batch import StepBatch
 
 Prepared = Any  # a batch as the network laid it out for itself
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """What a forward pass gives. Shapes: R rows, V vocabulary.
+
+    `greatest` holds the first id of each row's greatest logit, -1 where the row has NaN or that
+    is infinite; None where the network did not look.
+    """
+
+    logits: torch.Tensor  # [R, V] fp32; the next forward may reuse their memory
+    greatest: Sequence[int] | None = None
 
 
 class Network(Protocol):
@@ -24,8 +38,5 @@ class Network(Protocol):
     def prepare(self, batch: StepBatch) -> Prepared:
         """Do what needs no weights, on the host, once for all layers."""
 
-    def forward(self, prepared: Prepared) -> torch.Tensor:
-        """Run a step's tokens through every layer. Mutates: the KV store at the batch's slots.
-
-        Returns: logits [R, V], fp32; the next forward may reuse their memory.
-        """
+    def forward(self, prepared: Prepared) -> Forward:
+        """Run a step's tokens through every layer. Mutates: the KV store at the batch's slots."""

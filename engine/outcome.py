@@ -12,23 +12,27 @@ from core.step import StepPlan, StepResult
 from engine.grammar import Matcher
 from engine.logits import adjust
 from engine.logprobs import Ask, logprobs
+from engine.network import Forward
 from engine.sampler import sample
 
 NOT_FINITE: Final = "the model gave a number that is not finite"
 NOTHING_ALLOWED: Final = "what the request masks leaves no token"
 
 
-def outcome_of(plan: StepPlan, logits: torch.Tensor) -> StepResult:
+def outcome_of(plan: StepPlan, forward: Forward) -> StepResult:
     """Draw for the rows that sample, and score the prompt rows that ask for it.
 
-    Shapes: logits [R, V], rows in the order of `StepBatch.logit_rows`. They are left as they are.
+    Shapes: the rows are in the order of `StepBatch.logit_rows`. They are left as they are.
     Returns: a result without times; a row with NaN fails its request and no other.
     """
     pieces = [piece for piece in plan.slices if piece.samples]
     requests = [piece.request for piece in pieces]
-    adjusted = adjust(logits[: len(pieces)], requests)  # [samples, V]
+    logits = forward.logits
+    raw = logits[: len(pieces)]  # [samples, V]
+    adjusted = adjust(raw, requests)
+    greatest = forward.greatest if adjusted is raw else None
     params = [request.sampling for request in requests]
-    drawn = sample(adjusted, params, [piece.start + piece.length for piece in pieces])
+    drawn = sample(adjusted, params, [piece.start + piece.length for piece in pieces], greatest)
     tokens: dict[RequestId, int] = {}
     scores = list(_scores(plan))
     failed = {ask.id: NOT_FINITE for ask in scores if not _is_finite(logits[ask.row])}

@@ -27,21 +27,32 @@ class Sampled:
 
 
 def sample(
-    logits: torch.Tensor, params: Sequence[SamplingParams], positions: Sequence[int]
+    logits: torch.Tensor,
+    params: Sequence[SamplingParams],
+    positions: Sequence[int],
+    greatest: Sequence[int] | None = None,
 ) -> Sampled:
     """Draw a token for each row of logits [R, V]; `positions` are those of the drawn tokens.
 
     -inf masks a token; a row with NaN or infinity, or with nothing but masks, is not finite.
+    `greatest` begins with what `_greatest` would find, where the network found it already.
     The filters apply in this order: temperature, top-k, top-p of what is left, min-p.
     Cost: greedy rows a maximum, unfiltered rows a running sum, filtered rows a partial sort.
     """
-    finite = torch.isfinite(logits.amax(dim=-1))  # [R]
-    tokens = torch.where(finite[:, None], logits, 0.0).argmax(dim=-1)  # [R]
+    tokens = list(_greatest(logits) if greatest is None else greatest[: len(params)])
+    finite = [token >= 0 for token in tokens]
     drawn = [row for row, p in enumerate(params) if p.temperature > 0 and finite[row]]
     if drawn:
         rules = _Rules.of([params[row] for row in drawn], [positions[row] for row in drawn])
-        tokens[drawn] = _draw(logits[drawn], rules)
-    return Sampled(tokens.tolist(), finite.tolist())
+        for row, token in zip(drawn, _draw(logits[drawn], rules).tolist(), strict=True):
+            tokens[row] = token
+    return Sampled(tokens, finite)
+
+
+def _greatest(logits: torch.Tensor) -> list[int]:
+    """Give the first id of each row's greatest logit, -1 where the row is not finite."""
+    finite = torch.isfinite(logits.amax(dim=-1))  # [R]: NaN is the greatest of all
+    return torch.where(finite, logits.argmax(dim=-1), -1).tolist()
 
 
 @dataclass(frozen=True, slots=True)

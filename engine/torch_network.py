@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from core.model import TensorRole
 from engine.batch import StepBatch
 from engine.kvstore import KVStore
 from engine.model import Decoder
+from engine.network import Forward
 from engine.ops import Attention, Ops
 
 
@@ -27,6 +26,6 @@ class TorchNetwork:
     def prepare(self, batch: StepBatch) -> tuple[StepBatch, Attention]:
         return batch, self._ops.plan_attention(batch, self._kv.block_size)
 
-    def forward(self, prepared: tuple[StepBatch, Any]) -> torch.Tensor:
+    def forward(self, prepared: tuple[StepBatch, Any]) -> Forward:
         batch, attention = prepared
-        return self._decoder.forward(batch, attention, self._kv)
+        return Forward(self._decoder.forward(batch, attention, self._kv))

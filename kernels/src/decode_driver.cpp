@@ -73,6 +73,7 @@ void decode(NativeModel& model, int context, int batch, int steps) {
   std::vector<int32_t> tokens(batch), positions(batch), slots(batch), starts(batch + 1),
       rows(batch);
   std::vector<int32_t> tables(static_cast<size_t>(batch) * width);
+  std::vector<int32_t> greatest(batch);
   std::vector<float> logits(static_cast<size_t>(batch) * model.model().vocab);
   std::iota(starts.begin(), starts.end(), 0);
   std::iota(rows.begin(), rows.end(), 0);
@@ -85,7 +86,8 @@ void decode(NativeModel& model, int context, int batch, int steps) {
       slots[b] = tables[b * width + position / kBlockSize] * kBlockSize + position % kBlockSize;
     }
     model.step({batch, batch, batch, width, tokens.data(), positions.data(), slots.data(),
-                tables.data(), starts.data(), rows.data(), logits.data()});
+                tables.data(), starts.data(), rows.data(), logits.data(),
+                greatest.data()});
   }
 }
 

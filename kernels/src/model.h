@@ -87,6 +87,7 @@ struct Batch {
   const int32_t* query_starts = nullptr;  // [B + 1]
   const int32_t* logit_rows = nullptr;    // [R], rows of T
   float* logits = nullptr;                // [R, V]
+  int32_t* greatest = nullptr;            // [R], id of the greatest logit; -1 where not finite
 };
 
 // Rows of one matrix product's input, as values and, for integer arithmetic, quantised.

@@ -105,7 +105,7 @@ void build(NativeModel* self, const nb::dict& weights, int vocab_size, int hidde
 
 void step(NativeModel& self, const Array& tokens, const Array& positions, const Array& slots,
           const Array& block_tables, const Array& query_starts, const Array& logit_rows,
-          const Writable& logits) {
+          const Writable& logits, const Writable& greatest) {
   Batch b;
   b.tokens = data<const int32_t>(tokens, "tokens", {-1});
   b.num_tokens = static_cast<int>(tokens.size());
@@ -118,6 +118,7 @@ void step(NativeModel& self, const Array& tokens, const Array& positions, const 
   b.logit_rows = data<const int32_t>(logit_rows, "logit_rows", {-1});
   b.num_logits = static_cast<int>(logit_rows.size());
   b.logits = data<float>(logits, "logits", {b.num_logits, self.model().vocab});
+  b.greatest = data<int32_t>(greatest, "greatest", {b.num_logits});
   nb::gil_scoped_release release;
   self.step(b);
 }
@@ -167,7 +168,7 @@ NB_MODULE(_native, m) {
            "kv_format"_a, "max_tokens"_a, "max_positions"_a, "activations"_a, "threads"_a,
            "isa"_a = "")
       .def("step", &step, "tokens"_a, "positions"_a, "slots"_a, "block_tables"_a, "query_starts"_a,
-           "logit_rows"_a, "logits"_a)
+           "logit_rows"_a, "logits"_a, "greatest"_a)
       .def("read_weights", &NativeModel::read_weights, nb::call_guard<nb::gil_scoped_release>())
       .def("read_kv", &NativeModel::read_kv, "num_bytes"_a,
            nb::call_guard<nb::gil_scoped_release>())

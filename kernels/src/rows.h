@@ -73,6 +73,32 @@ inline void quantise(const Activations& a, int row) {
   }
 }
 
+// Give the first index of the greatest of x. Returns: -1 where one is NaN, or the greatest infinite.
+inline int32_t greatest(const float* x, int width) {
+  constexpr int kRun = 64 * kLanes;  // the greatest is looked for in one run alone
+  float peak = -INFINITY, total = 0.f;
+  Lanes totals = zeros();
+  int found = 0;
+  for (int begin = 0; begin < width; begin += kRun) {
+    const int end = smaller(begin + kRun, width);
+    Lanes high = splat(peak);
+    int i = begin;
+    for (; i + kLanes <= end; i += kLanes) {
+      high = maximum(load(x + i), high);
+      totals = add(totals, load(x + i));
+    }
+    float run_peak = largest(high);
+    for (; i < end; ++i) {
+      run_peak = x[i] > run_peak ? x[i] : run_peak;
+      total += x[i];
+    }
+    if (run_peak > peak) peak = run_peak, found = begin;
+  }
+  if (!std::isfinite(peak) || std::isnan(total + sum(totals))) return -1;
+  while (x[found] != peak) ++found;
+  return found;
+}
+
 // Cosines, then sines, of one position: angles[head_dim].
 inline void rotary_angles(const Model& m, int position, float* angles) {
   const int half = m.head_dim / 2;

@@ -105,7 +105,10 @@ class Step {
     share(me, b.num_logits, [&](int i) {
       normalise(residual(b.logit_rows[i]), m.final_norm, i, integer(m.lm_head));
     });
-    multiply(me, {product(m.lm_head, s.normed, b.logits, m.vocab, Into::store)}, b.num_logits);
+    multiply(me, {product(m.lm_head, s.normed, b.logits, m.vocab, Into::store)}, b.num_logits,
+             Then{b.num_logits, [&](int i) {
+               b.greatest[i] = greatest(b.logits + static_cast<size_t>(i) * m.vocab, m.vocab);
+             }});
   }
 
   int group() const { return m.heads / m.kv_heads; }

@@ -79,6 +79,13 @@ def test_greedy_takes_the_first_of_the_greatest() -> None:
     assert sample(logits, [GREEDY, GREEDY], [0, 0]).tokens == [1, 0]
 
 
+def test_what_the_network_found_greatest_is_not_looked_for_again() -> None:
+    params = [GREEDY, SamplingParams(seed=3), GREEDY]
+    found = sample(LOGITS.repeat(3, 1), params, [7, 7, 7], [2, 5, -1, 0])
+    assert found.tokens[:2] == [2, *sample(LOGITS[None], params[1:2], [7]).tokens]
+    assert found.finite == [True, True, False]
+
+
 def test_a_hair_above_zero_is_as_good_as_greedy() -> None:
     cold = SamplingParams(temperature=1e-300)
     assert sample(LOGITS[None], [cold], [3]).tokens == [5]

@@ -35,6 +35,7 @@ BAD: dict[str, tuple[str, Any, str]] = {
         np.zeros((4, 61), np.float32, order="F"),
         "logits must be contiguous",
     ),
+    "greatest shape": ("greatest", np.zeros(3, np.int32), "greatest must have size 4"),
     "logits shape": ("logits", np.zeros((4, 60), np.float32), "logits must have size 61"),
     "alignment": (
         "positions",

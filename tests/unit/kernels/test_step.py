@@ -208,8 +208,33 @@ def test_only_the_rows_asked_for_are_given() -> None:
     arrays = world.arrays([(0, tokens)])
     arrays["logit_rows"] = np.array([8, 2], np.int32)
     arrays["logits"] = np.empty((2, config.vocab_size), np.float32)
+    arrays["greatest"] = np.empty(2, np.int32)
     world.model.step(**arrays)
     np.testing.assert_array_equal(arrays["logits"], every[[8, 2]])
+
+
+@pytest.mark.parametrize("vocab_size", [7, 61, 2100])
+@pytest.mark.parametrize("isa", isas())
+def test_a_row_names_the_first_of_its_greatest_logits(isa: str, vocab_size: int) -> None:
+    config = tiny(vocab_size=vocab_size)
+    weights = random_weights(config, 10, spread=0.1)
+    weights["embed"][vocab_size // 2 :] = weights["embed"][: vocab_size - vocab_size // 2]  # ties
+    world = World(native(config, weights, isa=isa), vocab_size)
+    arrays = world.arrays([(0, tokens_of(config, 40))])
+    world.model.step(**arrays)
+    np.testing.assert_array_equal(arrays["greatest"], arrays["logits"].argmax(axis=1))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_row_that_is_not_finite_names_no_greatest_logit(bad: float) -> None:
+    config = tiny(tied_embeddings=False)
+    weights = random_weights(config, 11, spread=0.1)
+    weights["embed"][5] = bad
+    for isa in isas():
+        world = World(native(config, weights, isa=isa), config.vocab_size)
+        arrays = world.arrays([(0, [5]), (1, [6])])
+        world.model.step(**arrays)
+        assert arrays["greatest"].tolist() == [-1, arrays["logits"][1].argmax()]
 
 
 def test_a_step_without_logits_still_fills_the_kv_store() -> None:
@@ -219,6 +244,7 @@ def test_a_step_without_logits_still_fills_the_kv_store() -> None:
     arrays = world.arrays([(0, tokens[:8])])
     arrays["logit_rows"] = np.empty(0, np.int32)
     arrays["logits"] = np.empty((0, config.vocab_size), np.float32)
+    arrays["greatest"] = np.empty(0, np.int32)
     world.model.step(**arrays)
     last = world.step([(0, tokens[8:])])
     assert relative(last, forward(config, weights, tokens)[8:]) < 1e-5

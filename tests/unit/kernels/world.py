@@ -82,6 +82,7 @@ class World:
             "query_starts": np.array(starts, np.int32),
             "logit_rows": np.arange(len(tokens), dtype=np.int32),
             "logits": np.full((len(tokens), self.vocab_size), np.nan, np.float32),
+            "greatest": np.full(len(tokens), -2, np.int32),
         }
 
     def step(self, slices: Sequence[tuple[int, Sequence[int]]]) -> Array:
