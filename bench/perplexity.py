@@ -61,7 +61,8 @@ def logits_of(bench: Bench, tokens: Sequence[int], start: int, every: bool) -> A
     blocks = np.arange(positions[-1] // BLOCK_SIZE + 1, dtype=np.int32)[None]
     starts = np.array([0, len(tokens)], np.int32)
     tokens_array = np.array(tokens, np.int32)
-    bench.model.step(tokens_array, positions, positions, blocks, starts, rows, logits)
+    greatest = np.empty(count, np.int32)
+    bench.model.step(tokens_array, positions, positions, blocks, starts, rows, logits, greatest)
     return logits
 
 
