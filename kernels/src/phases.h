@@ -7,6 +7,8 @@ namespace floorline::FLOORLINE_ISA {
 using Member = Team::Member;
 
 constexpr int kFewRows = 4;  // up to here the last to come does all rows: a phase costs more
+constexpr int kIdleLines = 16;         // asked for at a time by a member that waits
+constexpr int kIdleBytes = 128 << 10;  // and in all: they stay in its own cache
 
 // Panels of the product after a phase, one after the other. There may be none.
 struct Ahead {
@@ -14,10 +16,15 @@ struct Ahead {
   int count = 0;
   size_t stride = 0;
 
-  // Ask for what a member begins with, so that it is on its way while others finish.
-  void fetch(const Member& me) const {
-    const uint8_t* first = panels + me.first_of(count) * stride;
-    for (int i = 0; count > 0 && i < kAhead; i += 64) prefetch(first + i);
+  // Ask for what a member begins with, piece after piece, so that it is on its way while others
+  // finish.
+  auto fetch(const Member& me) const {
+    const uint8_t* next = panels + me.first_of(count) * stride;
+    const uint8_t* end = panels + me.first_of(count, 1) * stride;
+    if (end - next > kIdleBytes) end = next + kIdleBytes;
+    return [=]() mutable {
+      for (int i = 0; i < kIdleLines && next < end; ++i, next += 64) prefetch(next);
+    };
   }
 };
 
@@ -39,11 +46,11 @@ template <class F, class G = decltype(kNoRow)>
 inline void share_runs(Member& me, int count, int chunk, F items,
                        const Then<G>& then = {0, kNoRow}) {
   const bool few = then.rows <= kFewRows;
-  auto leave = [&] { then.ahead.fetch(me); };
-  me.share(count, chunk, items, leave, [&] {
+  auto fetch = then.ahead.fetch(me);
+  me.share(count, chunk, items, fetch, [&] {
     for (int i = 0; few && i < then.rows; ++i) then.row(i);
   });
-  if (!few) me.share(then.rows, 1, [&](int row, int) { then.row(row); }, leave, [] {});
+  if (!few) me.share(then.rows, 1, [&](int row, int) { then.row(row); }, fetch, [] {});
 }
 
 // Run item(i) for each of `count`, and then what follows.

@@ -80,7 +80,7 @@ class Step {
               product(layer.v, s.normed, v, stride, Into::store)},
              b.num_tokens, Then{b.num_tokens, [&](int row) {
                place_row<T>(m, layer, index, kv, b.slots[row], angles(row), qkv(row));
-             }});
+             }, ahead_of(layer.o)});
     attend_all(layer, index);
     const bool quantised = integer(layer.gate) || integer(layer.up);
     multiply(me, {product(layer.o, s.attended, s.residual, s.residual_stride, Into::add)},

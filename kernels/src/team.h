@@ -47,7 +47,7 @@ class Team {
     Member me(*this, 0);
     job(me);
     inside_.fetch_sub(kOpen, std::memory_order_relaxed);
-    wait_while([this] { return inside_.load(std::memory_order_acquire) != 0; });
+    wait_while([this] { return inside_.load(std::memory_order_acquire) != 0; }, [] {});
   }
 
  private:
@@ -59,9 +59,10 @@ class Team {
     std::atomic<uint64_t> taken{0};
   };
 
-  template <class F>
-  static void wait_while(F condition) {
+  template <class F, class G>
+  static void wait_while(F condition, G meanwhile) {
     for (int spins = 0; condition(); ++spins) {
+      meanwhile();
       if (spins < kSpins) pause();
       else std::this_thread::yield();
     }
@@ -161,26 +162,26 @@ class Team::Member {
 
   int team_size() const { return team_.size_; }
 
-  // Give the item that this member begins with where there are `count`.
-  int first_of(int count) const { return team_.first_of(index_, count); }
+  // Give the item that this member, or one `next` to it, begins with where there are `count`.
+  int first_of(int count, int next = 0) const { return team_.first_of(index_ + next, count); }
 
   // Run items(first, last) until all of [0, count) are done, at most `chunk` at a time, and then
   // `then`, once. A member begins with a run of its own and goes on to what others have left;
-  // when nothing is left to draw it calls `leave`, and waits.
+  // when nothing is left to draw it calls `idle`, and again and again while it waits.
   template <class F, class G, class H>
-  void share(int count, int chunk, F items, G leave, H then) {
+  void share(int count, int chunk, F items, G idle, H then) {
     if (count == 0) return;
     const uint32_t phase = phase_++;
+    if (team_.phase_.load(std::memory_order_acquire) != phase) return;  // others have done it all
     int done = 0;
-    if (team_.phase_.load(std::memory_order_acquire) == phase)
-      for (int i = 0; i < team_.size_; ++i)
-        done += team_.draw((index_ + i) % team_.size_, phase, count, chunk, items);
-    leave();
+    for (int i = 0; i < team_.size_; ++i)
+      done += team_.draw((index_ + i) % team_.size_, phase, count, chunk, items);
+    idle();
     if (done > 0 && team_.done_.fetch_add(done, std::memory_order_acq_rel) + done == count) {
       then();
       team_.open(phase + 1);
     } else {
-      wait_while([&] { return team_.phase_.load(std::memory_order_acquire) == phase; });
+      wait_while([&] { return team_.phase_.load(std::memory_order_acquire) == phase; }, idle);
     }
   }
 
