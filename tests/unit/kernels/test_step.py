@@ -225,16 +225,34 @@ def test_a_row_names_the_first_of_its_greatest_logits(isa: str, vocab_size: int)
     np.testing.assert_array_equal(arrays["greatest"], arrays["logits"].argmax(axis=1))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_row_that_is_not_finite_names_no_greatest_logit(bad: float) -> None:
+def test_a_row_that_is_all_nan_names_no_greatest_logit_and_spoils_no_other() -> None:
     config = tiny(tied_embeddings=False)
     weights = random_weights(config, 11, spread=0.1)
-    weights["embed"][5] = bad
+    weights["embed"][5] = np.nan
     for isa in isas():
         world = World(native(config, weights, isa=isa), config.vocab_size)
         arrays = world.arrays([(0, [5]), (1, [6])])
         world.model.step(**arrays)
         assert arrays["greatest"].tolist() == [-1, arrays["logits"][1].argmax()]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("id", [3, 60])  # within a whole vector, and behind the last one
+@pytest.mark.parametrize("isa", isas())
+def test_one_bad_logit_is_enough_for_a_row_to_name_none_but_minus_infinity_is_a_mask(
+    isa: str, id: int, bad: float
+) -> None:
+    config = tiny(tied_embeddings=False)
+    weights = random_weights(config, 12, spread=0.1)
+    weights["lm_head"][id] = 0
+    weights["lm_head"][id, 5] = bad  # infinity takes the sign of what it is multiplied with
+    world = World(native(config, weights, isa=isa), config.vocab_size)
+    arrays = world.arrays([(0, tokens_of(config, 20))])
+    world.model.step(**arrays)
+    greatest = arrays["logits"].max(axis=1)  # NaN where one is
+    named = np.where(np.isfinite(greatest), arrays["logits"].argmax(axis=1), -1)
+    assert set(named < 0) == ({True} if np.isnan(bad) else {True, False})
+    np.testing.assert_array_equal(arrays["greatest"], named)
 
 
 def test_a_step_without_logits_still_fills_the_kv_store() -> None:
