@@ -87,11 +87,24 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.world.fault(plan)
 
     @precondition(lambda self: self.world.requests)
-    @rule(aborts=somebodies, finishes=somebodies, n_tokens=st.integers(0, 4), raises=st.booleans())
+    @rule(
+        crowd=st.lists(arrivals, max_size=2),
+        aborts=somebodies,
+        finishes=somebodies,
+        n_tokens=st.integers(0, 4),
+        raises=st.booleans(),
+    )
     def step_that_is_interrupted(
-        self, aborts: list[int], finishes: list[int], n_tokens: int, raises: bool
+        self,
+        crowd: list[Arrival],
+        aborts: list[int],
+        finishes: list[int],
+        n_tokens: int,
+        raises: bool,
     ) -> None:
         plan = self.world.plan()
+        for arrival in crowd:
+            self.world.add(arrival)
         for who in finishes:
             self.world.finish(self._id(who), n_tokens)
         for who in aborts:
