@@ -17,7 +17,7 @@ LONGEST_S: Final = 600.0  # clients give up on longer ones
 class Backlog:
     """Requests that were sent to one engine; those that it has not admitted yet wait.
 
-    Cost: O(1) for each event.
+    Cost: O(1) for each event; O(tenants) to ask for room.
     """
 
     def __init__(self) -> None:

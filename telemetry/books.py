@@ -99,7 +99,7 @@ class Books:
         decodes = decodes_of(burst, accounts)
         kinds = kinds_of(decodes, accounts)
         seats, parts = ints(burst.seats), accounts.charges.parts
-        shares = ints(burst.nusd)[parts.step] * 0
+        shares = np.zeros_like(parts.step)
         if self._money is not None:
             shares = split_exactly(ints(burst.nusd), accounts.charges.time_ns, parts.step)
             self._book_money(self._money, burst, parts, shares, decodes[parts.slice])
@@ -124,7 +124,8 @@ class Books:
             *(charges.floor_ns, charges.time_ns, nusd),
         )
         paid = [sums_by(seats, column * own, count).tolist() for column in columns]
-        # a slice served its request unless all of it is waste; its first part stands for it
+        # a slice served its request, were it to run tokens again, unless it failed or overran;
+        # its first part stands for it
         served = (np.diff(parts.slice, prepend=-1) > 0) & (parts.waste <= _RECOMPUTE)
         places = len(REGIMES) + 1  # the last is of steps without a floor
         keys = seats * places + accounts.regimes[parts.step]
