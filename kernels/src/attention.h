@@ -60,7 +60,8 @@ constexpr int vectors_beside(int n) {
   return 4 * n <= kAccumulators ? 4 : 2 * n <= kAccumulators ? 2 : 1;
 }
 
-// Vectors of T that are prefetched: twice a line, for what is asked for once does not always come.
+// Vectors of T that are prefetched: where more than one has room in a line, two of each line, for
+// what is asked for once does not always come.
 template <class T>
 constexpr bool at_half_line(int vector) {
   return vector * kLanes * sizeof(T) % 32 == 0;

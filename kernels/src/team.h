@@ -12,7 +12,8 @@
 namespace floorline {
 
 // One parallel region a step: the caller is member 0, a worker joins when it has woken, be it in
-// the middle. Nobody waits for a member that holds no items, so a late one delays nothing.
+// the middle. No phase waits for a member that holds none of its items, so that one that wakes late
+// delays nothing; the region's end waits for all that have joined, for they look at its job.
 class Team {
  public:
   class Member;
