@@ -1,11 +1,12 @@
 """What telemetry costs: one engine, watched and unwatched by turns, in one run.
 
-`python -m bench.telemetry [--model smollm2-135m] [--rounds 20] [--tokens 48] [--json FILE]` starts
-the real engine process and decodes the same batches over and over. In every second round this
-process keeps the books of each step, as a server does after the tokens went out; in the others it
-only reads the messages. Printed are the CPU time of the books beside the step (the goal is 1 %),
-and the step's median in both kinds of rounds. The time of the books is all that telemetry took in a
-round, with opening and closing its requests, divided by the round's decode steps.
+`python -m bench.telemetry [--model smollm2-135m] [--rounds 20] [--json FILE]` starts the real
+engine process and decodes the same batches over and over, to short answers and to long ones. In
+every second round this process keeps the books of each step, as a server does after the tokens
+went out; in the others it only reads the messages. `books_us` is all the CPU time that telemetry
+took in a round, with opening and closing its requests, over the round's decode steps. What a long
+round took more than a short one is what its further steps cost: that, beside the step, has the
+goal of 1 %. The rest is the price of a round's answers, whatever their length.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from telemetry.telemetry import Telemetry
 
 GOAL_PERCENT = 1.0
 BATCHES = (1, 32)
+SHORT, LONG = 48, 256  # tokens of an answer
 PROMPT_TOKENS = 32
 
 
@@ -106,12 +108,18 @@ async def measure(options: argparse.Namespace) -> dict[str, Any]:
     switch = Switch(telemetry)
     reading = asyncio.create_task(client.run(switch))
     try:
-        figures = [await compare(client, telemetry, switch, batch, options) for batch in BATCHES]
+        figures = [
+            await compare(client, telemetry, switch, batch, tokens, options.rounds)
+            for batch in BATCHES
+            for tokens in (SHORT, LONG)
+        ]
     finally:
         client.close()
         await reading
         await process.wait()
-    return {"machine": machine(ready), "load": os.getloadavg(), "figures": figures}
+    prices = [price(*figures[i : i + 2]) for i in range(0, len(figures), 2)]
+    about = {"machine": machine(ready), "load": os.getloadavg()}
+    return about | {"figures": figures, "prices": prices}
 
 
 async def compare(
@@ -119,17 +127,18 @@ async def compare(
     telemetry: Telemetry,
     switch: Switch,
     batch: int,
-    options: argparse.Namespace,
+    tokens: int,
+    rounds: int,
 ) -> dict[str, Any]:
     """Alternate watched and unwatched rounds of one batch size; the first of each warms up."""
     switch.batch = batch
     steps_ns: dict[bool, list[int]] = {True: [], False: []}
     # of a step, by round, since steps are booked in bursts; unwatched rounds have the clock's alone
     books_ns: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(2 * options.rounds + 2):
+    for number in range(2 * rounds + 2):
         switch.watching = number % 2 == 0
         switch.steps_ns, switch.books_ns = [], 0
-        await run_round(client, telemetry, switch, number, options.tokens)
+        await run_round(client, telemetry, switch, number, tokens)
         if number >= 2:
             steps_ns[switch.watching] += switch.steps_ns
             books_ns[switch.watching].append(switch.books_ns / len(switch.steps_ns))
@@ -138,13 +147,27 @@ async def compare(
     books_us = watched_us - clock_us
     return {
         "batch": batch,
+        "tokens": tokens,
         "steps": len(steps_ns[True]),
+        "steps_of_a_round": len(steps_ns[True]) / rounds,
         "books_us": books_us,
         "clock_us": clock_us,
         "step_unwatched_ms": unwatched_ms,
         "step_watched_ms": watched_ms,
         "books_percent_of_step": books_us / 10 / unwatched_ms,
         "step_slower_percent": 100 * (watched_ms / unwatched_ms - 1),
+    }
+
+
+def price(short: dict[str, Any], long: dict[str, Any]) -> dict[str, float]:
+    """Split the books' time into that of a step and that of a round's answers."""
+    extra_us = long["steps"] * long["books_us"] - short["steps"] * short["books_us"]
+    step_us = extra_us / (long["steps"] - short["steps"])
+    return {
+        "batch": short["batch"],
+        "step_us": step_us,
+        "percent_of_step": step_us / 10 / short["step_unwatched_ms"],
+        "answers_us": short["steps_of_a_round"] * (short["books_us"] - step_us),
     }
 
 
@@ -157,13 +180,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="smollm2-135m")
     parser.add_argument("--rounds", type=int, default=20, help="of each kind")
-    parser.add_argument("--tokens", type=int, default=48, help="of each answer")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     result = asyncio.run(measure(options))
-    for figure in result["figures"]:
+    for figure in (*result["figures"], *result["prices"]):
         print(" ".join(f"{name}={value:.5g}" for name, value in figure.items()))
-    worst = max(figure["books_percent_of_step"] for figure in result["figures"])
+    worst = max(price["percent_of_step"] for price in result["prices"])
     print(f"{result['machine']}: worst {worst:.2f} % of the step (goal {GOAL_PERCENT} %)")
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
