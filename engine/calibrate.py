@@ -102,7 +102,7 @@ def measure(threads: int, arithmetic: str) -> Rates:
     known = cached_rates(threads, arithmetic)
     rates = rates if known is None else rates.joined(known)
     _store(_key(threads, arithmetic), rates)
-    return rates
+    return cached_rates(threads, arithmetic) or rates  # other arithmetics may know memory better
 
 
 def arithmetics() -> tuple[str, ...]:

@@ -69,7 +69,8 @@ class Edge:
                 await response(scope, receive, send_with_id)
         finally:
             route = scope.get("route")
-            self._on_response(getattr(route, "path", "other"), status)
+            path = getattr(route, "path", "other")
+            self._on_response(path.replace(":path}", "}"), status)
 
     def _may_pass(self, scope: Scope) -> bool:
         """Whether it is open to all, or has a key; whose, is noted for the handlers."""

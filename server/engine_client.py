@@ -257,6 +257,7 @@ class EngineClient:
                 case Idle():
                     observer.on_idle(message)
                     if observer.wants_peaks():
+                        log.warning("steps took less than their floor: measuring the peaks again")
                         self._send(Remeasure())
                 case Measured(peaks):
                     observer.on_peaks(peaks)

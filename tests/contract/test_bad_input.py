@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.contract.conftest import Server
+from tests.fakes_engine import GatedRunner
 
 JSON = {"content-type": "application/json"}
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -161,9 +162,23 @@ def test_only_a_key_opens_what_is_guarded(start: Callable[..., Server]) -> None:
 def test_a_full_queue_refuses_all_prompts_of_a_request_and_says_when_to_come_back(
     start: Callable[..., Server],
 ) -> None:
-    server = start(max_queue="1")
-    response = server.client.post(COMPLETIONS, json={"prompt": ["a", "b"]})
-    check(response, 429, "overloaded", None)
-    assert response.json()["error"]["type"] == "rate_limit_error"
-    assert int(response.headers["retry-after"]) >= 1
-    assert server.client.post(COMPLETIONS, json={"prompt": "a"}).status_code == 200
+    runner = GatedRunner()
+    server = start(runner, max_queue="2")
+    held = {"prompt": "a", "max_tokens": 9, "stream": True}
+    with server.client.stream("POST", COMPLETIONS, json=held) as stream:
+        response = server.client.post(COMPLETIONS, json={"prompt": ["a", "b"]})
+        check(response, 429, "overloaded", None)
+        assert response.json()["error"]["type"] == "rate_limit_error"
+        assert int(response.headers["retry-after"]) >= 1
+        runner.open()
+        stream.read()
+    assert server.client.post(COMPLETIONS, json={"prompt": ["a", "b"]}).status_code == 200
+
+
+def test_more_answers_than_the_queue_ever_takes_are_refused_for_good(
+    start: Callable[..., Server],
+) -> None:
+    server = start(max_queue="3")
+    response = server.client.post(COMPLETIONS, json={"prompt": ["a", "b"], "n": 2})
+    check(response, 400, "invalid_value", "n")
+    assert "takes 3 at once" in response.text

@@ -54,6 +54,15 @@ def test_metrics_are_prometheus_text_that_counts_requests(start: Callable[..., S
     assert 'floorline_requests_running{model="tinygpt"} 0.0' in response.text
 
 
+@pytest.mark.parametrize("path", ["/v1/models/tinygpt", "/v1/models", "/health"])
+def test_a_response_is_counted_for_its_route(start: Callable[..., Server], path: str) -> None:
+    server = start()
+    server.client.get(path)
+    route = path.replace("tinygpt", "{id}")
+    line = f'http_responses_total{{code="200",model="tinygpt",route="{route}"}} 1.0'
+    assert line in server.client.get("/metrics").text
+
+
 def test_a_stop_string_is_counted_as_a_stop(start: Callable[..., Server]) -> None:
     server = start()
     body = {"prompt": "a", "max_tokens": 3, "stop": "e"}

@@ -66,6 +66,18 @@ def test_other_threads_are_measured_beside_what_is_there(cache: Path, measured: 
     assert len(json.loads(cache.read_text())) == 2
 
 
+def test_memory_is_as_fast_in_an_arithmetic_that_is_new(cache: Path, measured: str) -> None:
+    (key,) = json.loads(measured)
+    known = key.replace("fp32", "int8")
+    assert known != key
+    cache.write_text(json.dumps({known: RATES}))
+    peaks = resolve_peaks(EngineSettings(), 1, "fp32")
+    assert peaks.dram == Peak(1e15, PeakSource.MEASURED)
+    assert peaks.cache == Peak(2e15, PeakSource.MEASURED)
+    assert peaks.flops is not None
+    assert peaks.flops.per_s < 1e18
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"other": 1}'])
 def test_a_broken_cache_file_holds_nothing(cache: Path, content: str) -> None:
     cache.write_text(content)
