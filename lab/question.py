@@ -109,8 +109,9 @@ class Question:
         Raises:
             SettingsError: the first that cannot be used, by its flag.
         """
-        weights = Width.parse(_weights(given))
-        kv = Width.parse(given.kv_dtype or ("fp32" if weights.name == "fp32" else "bf16"))
+        weights = _weights(given)
+        kv_name = given.kv_dtype or ("fp32" if weights.name == "fp32" else "bf16")
+        kv = _width("--kv-dtype", kv_name)
         goals = _goals(given.slo) if given.slo else {}
         devices = _devices(given)
         prices = _prices(given.price_per_hour, len(devices))
@@ -139,10 +140,19 @@ class Question:
         )
 
 
-def _weights(given: argparse.Namespace) -> str:
+def _weights(given: argparse.Namespace) -> Width:
     if given.weights and given.dtype and given.weights != given.dtype:
         raise SettingsError(f"--weights {given.weights} and --dtype {given.dtype} differ")
-    return given.weights or given.dtype or "bf16"
+    if given.dtype:
+        return _width("--dtype", given.dtype)
+    return _width("--weights", given.weights or "bf16")
+
+
+def _width(flag: str, text: str) -> Width:
+    try:
+        return Width.parse(text)
+    except SettingsError as error:
+        raise SettingsError(f"{flag} {error}") from None
 
 
 def _model(given: argparse.Namespace) -> tuple[str, ModelConfig | Size]:
