@@ -8,6 +8,9 @@ from lab.experiments.base import Bench, Experiment, together, with_median
 from lab.outcome import Row, merged
 
 
+OUTPUT_TOKENS = 4  # one alone may be a special token: it has no text, and is taken for no answer
+
+
 class Prefill(Experiment):
     number = 7
     title = "Prefill length"
@@ -35,7 +38,8 @@ class Prefill(Experiment):
                 length = int(row.x)
                 steps = []
                 for seed in range(self.repeats):
-                    load = server.load(together(1, length, 1, seed=100 * length + seed))
+                    plan = together(1, length, OUTPUT_TOKENS, seed=100 * length + seed)
+                    load = server.load(plan)
                     steps += [step for step in load.steps if whole_prompt(step, length)]
                 done.append(with_median(row, steps))
                 bench.tick()
