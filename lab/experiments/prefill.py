@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from lab.experiments.base import Bench, Experiment, together, with_median
 from lab.outcome import Row, merged
 
-
 OUTPUT_TOKENS = 4  # one alone may be a special token: it has no text, and is taken for no answer
 
 
