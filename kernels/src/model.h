@@ -13,9 +13,9 @@ struct Matrix {
   int rows = 0;                 // N, output features
   int columns = 0;              // K, input features
   Format format = Format::fp32;
+  size_t pitch = 0;  // bytes from one panel to the next: two matrices may lie panel by panel
 
   int num_panels() const { return round_up(rows, kLanes) / kLanes; }
-  size_t panel_stride() const { return panel_bytes(format, columns); }
 };
 
 struct Layer {
@@ -110,15 +110,16 @@ struct Tile {
 
 constexpr int kMaxHeadDim = 256;
 constexpr int kQueries = 8;      // queries (rows x heads of a group) that share a pass over KV
-constexpr int kPartition = 128;  // positions of a partial attention; merged in their order
-constexpr int kSplitItems = 4;   // fewer items than this a thread: partitions become items
+constexpr int kPartition = 128;  // positions whose scores are looked at together
+constexpr int kSpan = 2;         // partitions of a partial attention; all are merged in their order
+constexpr int kSplitItems = 4;   // fewer items than this a thread: spans become items
 
 struct Scratch {
   float* residual = nullptr;  // [T][hidden]
   float* qkv = nullptr;       // [T][q, k, v]
   float* angles = nullptr;    // [T][cosines, sines]
-  float* partials = nullptr;  // [items][partitions][queries](largest, sum, acc[head_dim])
-  int max_partitions = 0, max_split_items = 0;
+  float* partials = nullptr;  // [items][spans][queries](largest, sum, acc[head_dim])
+  int max_spans = 0, max_split_items = 0;
   Activations normed, attended, gated;
   std::vector<Tile> tiles;
   int residual_stride = 0;

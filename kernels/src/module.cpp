@@ -145,7 +145,8 @@ void product(const Array& x, const nb::tuple& packed, const Writable& y,
                   values + static_cast<size_t>(r) * t.columns, t.columns * sizeof(float));
   const Activations a{padded.data(), stride,         bytes.data(), scales.data(),
                       starts.data(), offsets.data(), stride};
-  const Matrix matrix{t.data, nullptr, t.rows, t.columns, t.format};
+  const Matrix matrix{t.data, nullptr, t.rows, t.columns, t.format,
+                      panel_bytes(t.format, t.columns)};
   Team team(threads);
   isa->product(matrix, a, rows, integer_activations_named(activations), out, team);
 }

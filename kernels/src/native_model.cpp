@@ -65,6 +65,7 @@ NativeModel::NativeModel(Model shape, Options options, std::map<std::string, Ten
   kv_bytes_ = model_.layers.size() * kv_.num_blocks * model_.kv_heads * kv_.head_bytes(model_);
   store_.emplace(kv_bytes_ + 128);
   kv_.data = store_->take<uint8_t>(kv_bytes_);
+  touch_kv();
   take_scratch();
 }
 
@@ -73,19 +74,43 @@ const Tensor* NativeModel::find(const std::string& name) const {
   return found == given_.end() ? nullptr : &found->second;
 }
 
-Matrix NativeModel::take_matrix(const std::string& name, int rows, int columns) {
+const Tensor& NativeModel::find_matrix(const std::string& name, int rows, int columns) const {
   const Tensor* t = find(name);
   require(t != nullptr, "weight " + name + " is missing");
   require(t->rows == rows && t->columns == columns,
           "weight " + name + " must be " + std::to_string(rows) + " x " + std::to_string(columns));
   require(t->bytes == stored_bytes(t->format, rows, columns),
           "weight " + name + " has the wrong number of packed bytes");
-  uint8_t* copy = weights_->take<uint8_t>(t->bytes);
-  std::memcpy(copy, t->data, t->bytes);
-  weight_bytes_ += t->bytes;
-  Matrix matrix{copy, nullptr, rows, columns, t->format};
-  if (find(name + ".bias") != nullptr) matrix.bias = take_vector(name + ".bias", rows, true);
+  return *t;
+}
+
+// Copy the panels of a matrix to `panels`, `pitch` bytes apart, and take its bias.
+Matrix NativeModel::matrix_at(uint8_t* panels, size_t pitch, const std::string& name,
+                              const Tensor& t) {
+  Matrix matrix{panels, nullptr, t.rows, t.columns, t.format, pitch};
+  const size_t bytes = panel_bytes(t.format, t.columns);
+  for (int i = 0; i < matrix.num_panels(); ++i)
+    std::memcpy(panels + i * pitch, t.data + i * bytes, bytes);
+  weight_bytes_ += t.bytes;
+  if (find(name + ".bias") != nullptr) matrix.bias = take_vector(name + ".bias", t.rows, true);
   return matrix;
+}
+
+Matrix NativeModel::take_matrix(const std::string& name, int rows, int columns) {
+  const Tensor& t = find_matrix(name, rows, columns);
+  uint8_t* panels = weights_->take<uint8_t>(t.bytes);
+  return matrix_at(panels, panel_bytes(t.format, columns), name, t);
+}
+
+// Two matrices that are read together lie panel by panel, so that they are one stream.
+std::pair<Matrix, Matrix> NativeModel::take_pair(const std::string& first,
+                                                 const std::string& second, int rows,
+                                                 int columns) {
+  const Tensor &a = find_matrix(first, rows, columns), &b = find_matrix(second, rows, columns);
+  const size_t bytes = panel_bytes(a.format, columns);
+  const size_t pitch = bytes + panel_bytes(b.format, columns);
+  uint8_t* panels = weights_->take<uint8_t>(a.bytes + b.bytes);
+  return {matrix_at(panels, pitch, first, a), matrix_at(panels + bytes, pitch, second, b)};
 }
 
 const float* NativeModel::take_vector(const std::string& name, int width, bool padded) {
@@ -114,8 +139,8 @@ void NativeModel::take_layer(int index) {
   }
   layer.o = take_matrix(prefix + "o_proj", m.hidden, m.q_width());
   layer.post_norm = take_vector(prefix + "post_norm", m.hidden, false);
-  layer.gate = take_matrix(prefix + "gate_proj", m.inner, m.hidden);
-  layer.up = take_matrix(prefix + "up_proj", m.inner, m.hidden);
+  std::tie(layer.gate, layer.up) =
+      take_pair(prefix + "gate_proj", prefix + "up_proj", m.inner, m.hidden);
   layer.down = take_matrix(prefix + "down_proj", m.hidden, m.inner);
 }
 
@@ -148,10 +173,10 @@ void NativeModel::take_scratch() {
   Scratch& s = scratch_;
   const size_t rows = options_.max_tokens;
   s.residual_stride = round_up(m.hidden, kLanes);
-  s.max_partitions = (options_.max_positions + kPartition - 1) / kPartition;
+  s.max_spans = (options_.max_positions + kSpan * kPartition - 1) / (kSpan * kPartition);
   s.max_split_items = kSplitItems * options_.threads;
   const size_t partial = static_cast<size_t>(kQueries) * (2 + round_up(m.head_dim, kLanes));
-  const size_t partials = partial * s.max_partitions * s.max_split_items;
+  const size_t partials = partial * s.max_spans * s.max_split_items;
   const size_t row = s.residual_stride + m.qkv_stride() + m.head_dim + 12 * m.widest();
   work_.emplace((rows * row + partials) * sizeof(float) + 64 * 64);
   s.residual = work_->take<float>(rows * s.residual_stride);
@@ -162,6 +187,19 @@ void NativeModel::take_scratch() {
   take_activations(s.attended, m.q_width());
   take_activations(s.gated, m.inner);
   s.tiles.reserve(rows);
+}
+
+// Have the system find the pages now, so that no step waits for one, and none is there by promise.
+void NativeModel::touch_kv() {
+  constexpr size_t kRun = size_t{2} << 20;
+  const int runs = static_cast<int>((kv_bytes_ + kRun - 1) / kRun);
+  team_.run([&](Team::Member& me) {
+    auto clear = [&](int first, int last) {
+      const size_t begin = first * kRun, end = last * kRun;
+      std::memset(kv_.data + begin, 0, (end < kv_bytes_ ? end : kv_bytes_) - begin);
+    };
+    me.share(runs, 1, clear, [] {}, [] {});
+  });
 }
 
 uint64_t NativeModel::read_kv(size_t bytes) {

@@ -6,6 +6,8 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <tuple>
+#include <utility>
 
 #include "arena.h"
 #include "isa.h"
@@ -59,9 +61,14 @@ class NativeModel {
   void take_weights();
   void take_layer(int index);
   Matrix take_matrix(const std::string& name, int rows, int columns);
+  std::pair<Matrix, Matrix> take_pair(const std::string& first, const std::string& second, int rows,
+                                      int columns);
+  const Tensor& find_matrix(const std::string& name, int rows, int columns) const;
+  Matrix matrix_at(uint8_t* panels, size_t pitch, const std::string& name, const Tensor& t);
   const float* take_vector(const std::string& name, int width, bool padded);
   const Tensor* find(const std::string& name) const;
   void take_scratch();
+  void touch_kv();
   void take_activations(Activations& a, int width);
   void check_rows(const Batch& batch) const;
   void check_slice(const Batch& batch, int slice) const;

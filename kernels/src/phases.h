@@ -84,7 +84,7 @@ inline void multiply_panel(const Product& p, int panel, int first, int last, Gat
   const Matrix& m = *p.matrix;
   const int rows = last - first, count = (rows + p.tiles.max_rows - 1) / p.tiles.max_rows;
   const int column = panel * kLanes, n = smaller(kLanes, m.rows - column);
-  const uint8_t* weights = m.panels + panel * m.panel_stride();
+  const uint8_t* weights = m.panels + panel * m.pitch;
   const Lanes bias = m.bias ? load(m.bias + column) : zeros();
   alignas(64) float tile[kFloatRows * kLanes];
   for (int i = 0; i < count; ++i) {
@@ -98,7 +98,7 @@ inline void multiply_panel(const Product& p, int panel, int first, int last, Gat
 
 inline int panels_per_chunk(const Matrix& m, int panels, int rows, const Member& me) {
   const size_t bytes = rows > kRowBlock ? kManyRowsBytes : kChunkBytes;
-  const int by_bytes = static_cast<int>(bytes / (m.panel_stride() + 1)) + 1;
+  const int by_bytes = static_cast<int>(bytes / (m.pitch + 1)) + 1;
   return larger(1, smaller(by_bytes, panels / (4 * me.team_size())));
 }
 

@@ -9,7 +9,7 @@ namespace floorline::FLOORLINE_ISA {
 
 // Write the weights of one matrix row, unpacked, to out[columns].
 inline void unpack_row(const Matrix& m, int row, float* out) {
-  const uint8_t* panel = m.panels + row / kLanes * m.panel_stride();
+  const uint8_t* panel = m.panels + row / kLanes * m.pitch;
   const int column = row % kLanes;
   for (int k = 0; k < m.columns; ++k) {
     const int g = k / kGroup, j = k % kGroup;

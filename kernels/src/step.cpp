@@ -57,11 +57,11 @@ class Step {
   }
 
   static Ahead ahead_of(const Matrix& matrix) {
-    return {matrix.panels, matrix.num_panels(), matrix.panel_stride()};
+    return {matrix.panels, matrix.num_panels(), matrix.pitch};
   }
   static Ahead input_of(const Layer& layer) {  // keys and values lie behind queries
     const int panels = layer.q.num_panels() + layer.k.num_panels() + layer.v.num_panels();
-    return {layer.q.panels, panels, layer.q.panel_stride()};
+    return {layer.q.panels, panels, layer.q.pitch};
   }
 
   // Quantise all rows of what `reader` multiplies next, if it wants them so.
@@ -138,22 +138,35 @@ class Step {
     return g;
   }
 
+  // Attend to the partitions of one span, in their order.
+  void attend_span(const QueryGroup& g, int span, const Softmax& seen) {
+    alignas(64) float memory[kQueries * (2 + kMaxHeadDim)];
+    const Softmax next(memory);
+    const int begin = span * kSpan, end = begin + kSpan - 1;
+    const int first = larger(begin, smaller(end, g.lowest() / kPartition));
+    attend<T>(m, kv, g, first, seen);
+    for (int p = first + 1; p <= smaller(end, g.highest() / kPartition); ++p) {
+      attend<T>(m, kv, g, p, next);
+      merge(g, seen, next);
+    }
+  }
+
+  static int span_of(int position) { return position / (kSpan * kPartition); }
+
   void attend_all(const Layer& layer, int index) {
     const int items = static_cast<int>(s.tiles.size()) * m.kv_heads * group_parts();
-    int partitions = 1;
+    int spans = 1;
     for (const Tile& tile : s.tiles)
-      partitions =
-          larger(partitions, b.positions[tile.first_row + tile.num_rows - 1] / kPartition + 1);
-    if (items <= s.max_split_items && partitions > 1)
-      return attend_split(layer, index, items, partitions);
+      spans = larger(spans, span_of(b.positions[tile.first_row + tile.num_rows - 1]) + 1);
+    if (items <= s.max_split_items && spans > 1) return attend_split(layer, index, items, spans);
     auto whole = [&](int item) {
       const QueryGroup g = queries(layer, index, item);
       alignas(64) float seen_memory[kQueries * (2 + kMaxHeadDim)],
           next_memory[kQueries * (2 + kMaxHeadDim)];
       const Softmax seen(seen_memory), next(next_memory);
       begin_softmax(g, seen);
-      for (int p = g.lowest() / kPartition; p <= g.highest() / kPartition; ++p) {
-        attend<T>(m, kv, g, p, next);
+      for (int span = span_of(g.lowest()); span <= span_of(g.highest()); ++span) {
+        attend_span(g, span, next);
         merge(g, seen, next);
       }
       finish_softmax(g, seen);
@@ -161,19 +174,18 @@ class Step {
     share(me, items, whole, quantise_for(layer.o, s.attended));
   }
 
-  void attend_split(const Layer& layer, int index, int items, int partitions) {
+  void attend_split(const Layer& layer, int index, int items, int spans) {
     const size_t floats = Softmax::floats(m.head_dim);
-    auto partial = [&](int item, int partition) {
-      return Softmax(s.partials +
-                     (static_cast<size_t>(item) * s.max_partitions + partition) * floats);
+    auto partial = [&](int item, int span) {
+      return Softmax(s.partials + (static_cast<size_t>(item) * s.max_spans + span) * floats);
     };
-    const int total = items * partitions, chunk = larger(1, total / (8 * me.team_size()));
+    const int total = items * spans, chunk = larger(1, total / (8 * me.team_size()));
     auto partial_run = [&](int first, int last) {
       QueryGroup g;
       for (int i = first; i < last; ++i) {
-        const int item = i / partitions, partition = i % partitions;
-        if (i == first || partition == 0) g = queries(layer, index, item);
-        attend<T>(m, kv, g, partition, partial(item, partition));
+        const int item = i / spans, span = i % spans;
+        if (i == first || span == 0) g = queries(layer, index, item);
+        attend_span(g, span, partial(item, span));
       }
     };
     share_runs(me, total, chunk, partial_run);
@@ -182,7 +194,7 @@ class Step {
       alignas(64) float memory[kQueries * (2 + kMaxHeadDim)];
       const Softmax seen(memory);
       begin_softmax(g, seen);
-      for (int p = 0; p < partitions; ++p) merge(g, seen, partial(item, p));
+      for (int span = 0; span < spans; ++span) merge(g, seen, partial(item, span));
       finish_softmax(g, seen);
     };
     share(me, items, merged, quantise_for(layer.o, s.attended));

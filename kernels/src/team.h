@@ -79,7 +79,8 @@ class Team {
     return static_cast<int>(int64_t{count} * member / size_);
   }
 
-  // Draw from a member's range until it is empty or the phase is over. Returns: items done.
+  // Draw from a member's range, half of what is left at a time, for each draw stops the stream of
+  // reads; until it is empty or the phase is over. Returns: items done.
   template <class F>
   int draw(int member, uint32_t phase, int count, int chunk, F items) {
     const int begin = first_of(member, count), length = first_of(member + 1, count) - begin;
@@ -89,9 +90,10 @@ class Team {
     while (word >> 32 == phase) {
       const int taken = static_cast<int>(word & UINT32_MAX), left = length - taken;
       if (left <= 0) break;
-      const int n = left < chunk ? left : chunk;
+      const int half = left / 2 > chunk ? left / 2 : chunk, n = half < left ? half : left;
       if (!range.compare_exchange_weak(word, word + n, std::memory_order_acquire)) continue;
-      items(begin + taken, begin + taken + n);
+      for (int i = begin + taken, end = i + n; i < end; i += chunk)
+        items(i, i + chunk < end ? i + chunk : end);
       done += n;
       word = range.load(std::memory_order_acquire);
     }

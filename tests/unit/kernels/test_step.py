@@ -188,7 +188,8 @@ def test_logits_are_the_same_to_the_bit_in_any_batch_chunking_and_thread_count(
 ) -> None:
     config = SHAPES["every option"]
     weights, rng = random_weights(config, 4, spread=0.1), np.random.default_rng(7)
-    prompts = {request: tokens_of(config, 20 + 60 * request, request) for request in range(5)}
+    lengths = (20, 80, 140, 200, 560)  # the last is three spans of attention
+    prompts = {request: tokens_of(config, n, request) for request, n in enumerate(lengths)}
     alone = {}
     for request, tokens in prompts.items():
         model = native(config, weights, target, isa=isa, kv_format=kv, threads=1 + request % 3)
