@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.bars import Bar
-from bench.native import CLOCKS, Bench, load, step_and_floor_s
+from bench.native import CLOCKS, Bench, load, time_step
 from core.formats import WeightFormat
 
 PEERS = ("F16", "Q8_0", "Q4_1")
@@ -55,9 +55,10 @@ def run_ours(width: WeightFormat, bench: Bench, readings: Readings) -> None:
     """Read our steps of one width once, each beside its floor."""
 
     def read(name: str, requests: int, length: int, context: int, repeats: int) -> None:
-        step_s, floor_s = step_and_floor_s(bench, requests, length, context, repeats)
-        readings[f"{width} {name}"].append(step_s)
-        readings[f"{width} {name} floor"].append(floor_s)
+        timed = time_step(bench, requests, length, context, repeats)
+        readings[f"{width} {name}"].append(timed.step_s)
+        readings[f"{width} {name} floor"].append(timed.floor_s)
+        readings[f"{width} {name} read"].append(timed.read_s)
 
     for requests in BATCHES:
         read(f"decode {requests}", requests, 1, CONTEXT, 11)
