@@ -100,16 +100,13 @@ def time_step(bench: Bench, requests: int, length: int, context: int, repeats: i
     """
     arrays = batch(bench.config.vocab_size, requests, length, context)
     model, kv_bytes = bench.model, requests * context * bench.kv_token_bytes
-    turns = [
-        (
-            model.step(**arrays),
-            _timed(bench.now, lambda: model.step(**arrays)),
-            _timed(bench.now, lambda: (model.read_weights(), model.read_kv(kv_bytes))),
-            _timed(bench.now, lambda: model.read_kv(model.kv_bytes)),
-        )
-        for _ in range(repeats)
-    ]
-    _, step_s, read_s, store_s = (statistics.median(times) for times in zip(*turns, strict=True))
+    steps, reads, stores = [], [], []
+    for _ in range(repeats):
+        model.step(**arrays)
+        steps.append(_timed(bench.now, lambda: model.step(**arrays)))
+        reads.append(_timed(bench.now, lambda: (model.read_weights(), model.read_kv(kv_bytes))))
+        stores.append(_timed(bench.now, lambda: model.read_kv(model.kv_bytes)))
+    step_s, read_s, store_s = map(statistics.median, (steps, reads, stores))
     floor_s = (model.weight_bytes + kv_bytes) / model.kv_bytes * store_s
     return Timed(step_s, floor_s, read_s)
 
