@@ -81,11 +81,13 @@ def batch(vocab_size: int, requests: int, length: int, context: int) -> dict[str
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
-    """A step beside its floor and beside a read of the same bytes. Medians of turns, seconds.
+class StepTimes:
+    """A step beside its floor and beside a read of the same bytes.
 
-    The floor is the step's bytes over what memory delivered in the same turns, measured on a buffer
-    far larger than any cache. The read may beat it: some of a small model stays in the cache.
+    The floor is the step's bytes over what memory delivered in the same turns, read from the whole
+    KV store, which no cache holds. The bare read may beat it: a cache holds some of a small model.
+
+    Units: seconds, medians of the turns.
     """
 
     step_s: float
@@ -93,22 +95,22 @@ class Timed:
     read_s: float
 
 
-def time_step(bench: Bench, requests: int, length: int, context: int, repeats: int) -> Timed:
+def time_step(bench: Bench, requests: int, length: int, context: int, repeats: int) -> StepTimes:
     """Time a step, a read of the bytes it needs, and a read of the whole KV store, in turns.
 
     Before each timed step runs another one, for a server's caches hold what the last step left.
     """
     arrays = batch(bench.config.vocab_size, requests, length, context)
     model, kv_bytes = bench.model, requests * context * bench.kv_token_bytes
-    steps, reads, stores = [], [], []
+    steps, reads, whole_reads = [], [], []
     for _ in range(repeats):
         model.step(**arrays)
         steps.append(_timed(bench.now, lambda: model.step(**arrays)))
         reads.append(_timed(bench.now, lambda: (model.read_weights(), model.read_kv(kv_bytes))))
-        stores.append(_timed(bench.now, lambda: model.read_kv(model.kv_bytes)))
-    step_s, read_s, store_s = map(statistics.median, (steps, reads, stores))
-    floor_s = (model.weight_bytes + kv_bytes) / model.kv_bytes * store_s
-    return Timed(step_s, floor_s, read_s)
+        whole_reads.append(_timed(bench.now, lambda: model.read_kv(model.kv_bytes)))
+    step_s, read_s, whole_s = map(statistics.median, (steps, reads, whole_reads))
+    floor_s = (model.weight_bytes + kv_bytes) / model.kv_bytes * whole_s
+    return StepTimes(step_s, floor_s, read_s)
 
 
 def _timed(now: Callable[[], float], work: Callable[[], object]) -> float:

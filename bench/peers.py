@@ -3,8 +3,10 @@
     python -m bench.peers --peer-python VENV/bin/python --models F16.gguf Q8_0.gguf Q4_1.gguf
 
 The three files are of the default model; `bench/llamacpp_bench.py --quantize` makes the first two
-of the third. `--clock cpu --threads 1` compares CPU seconds of one thread: on a busy machine two
-threads measure whoever else runs. Prints a line a bar, and JSON with every reading (`--json`).
+of the third. A floor is a step's bytes over the bandwidth in the same turns; a read is a bare read
+of these bytes, which a cache may help, and is shown beside it. `--clock cpu --threads 1` compares
+CPU seconds of one thread: on a busy machine two threads measure whoever else runs. Prints a line a
+bar, and JSON with every reading (`--json`).
 """
 
 from __future__ import annotations

@@ -103,7 +103,10 @@ class KVSettings:
 
     block_size: int = setting(16, "token slots of a block", "tokens", "N")
     kv_memory: str = setting(
-        "512MB", "memory for the KV store; MB and MiB alike are 2^20", "bytes", "SIZE"
+        "512MB",
+        "memory for the KV store, taken at the start; MB and MiB alike are 2^20",
+        "bytes",
+        "SIZE",
     )
     num_kv_blocks: int | None = setting(
         None, "blocks in the KV store; overrides --kv-memory", "blocks", "N"

@@ -1,6 +1,7 @@
 // Attention straight from the block tables, a partition of positions at a time.
-// A query's result depends on its own row and position alone: partitions lie at fixed positions,
-// and partial results are merged in their order, whoever computed them.
+// A query's result depends on its own row and position alone: partitions and spans of them lie at
+// fixed positions, and are merged in their order, within a span and then span by span, whoever
+// computed them.
 #pragma once
 #include <cmath>
 #include <type_traits>
@@ -249,7 +250,7 @@ void attend(const Model& m, const KVStore& kv, const QueryGroup& g, int partitio
   }
 }
 
-// Merge the next partition into what was seen before it.
+// Merge what comes next, a partition or a span of them, into what was seen before it.
 inline void merge(const QueryGroup& g, const Softmax& seen, const Softmax& next) {
   const int stride = round_up(g.head_dim, kLanes);
   alignas(64) float factors[2 * kQueries] = {};

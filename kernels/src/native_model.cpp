@@ -1,6 +1,8 @@
 // Building a native model: sizes are checked, weights copied into one arena in execution order.
 #include "native_model.h"
 
+#include <tuple>
+
 namespace floorline {
 
 namespace {
@@ -189,7 +191,8 @@ void NativeModel::take_scratch() {
   s.tiles.reserve(rows);
 }
 
-// Have the system find the pages now, so that no step waits for one, and none is there by promise.
+// Write every page now, so that no step waits for one, and memory that is not there is missed at
+// the start.
 void NativeModel::touch_kv() {
   constexpr size_t kRun = size_t{2} << 20;
   const int runs = static_cast<int>((kv_bytes_ + kRun - 1) / kRun);
@@ -198,7 +201,7 @@ void NativeModel::touch_kv() {
       const size_t begin = first * kRun, end = last * kRun;
       std::memset(kv_.data + begin, 0, (end < kv_bytes_ ? end : kv_bytes_) - begin);
     };
-    me.share(runs, 1, clear, [] {}, [] {});
+    me.share(runs, 1, Draw::chunks, clear, [] {}, [] {});
   });
 }
 

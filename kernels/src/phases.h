@@ -44,19 +44,20 @@ inline constexpr auto kNoRow = [](int) {};
 // Run items(first, last) over [0, count), at most `chunk` at a time, and then what follows.
 template <class F, class G = decltype(kNoRow)>
 inline void share_runs(Member& me, int count, int chunk, F items,
-                       const Then<G>& then = {0, kNoRow}) {
+                       const Then<G>& then = {0, kNoRow}, Draw draws = Draw::halves) {
   const bool few = then.rows <= kFewRows;
   auto fetch = then.ahead.fetch(me);
-  me.share(count, chunk, items, fetch, [&] {
+  me.share(count, chunk, draws, items, fetch, [&] {
     for (int i = 0; few && i < then.rows; ++i) then.row(i);
   });
-  if (!few) me.share(then.rows, 1, [&](int row, int) { then.row(row); }, fetch, [] {});
+  auto row = [&](int i, int) { then.row(i); };
+  if (!few) me.share(then.rows, 1, Draw::chunks, row, fetch, [] {});
 }
 
 // Run item(i) for each of `count`, and then what follows.
 template <class F, class G = decltype(kNoRow)>
 inline void share(Member& me, int count, F item, const Then<G>& then = {0, kNoRow}) {
-  share_runs(me, count, 1, [&](int i, int) { item(i); }, then);
+  share_runs(me, count, 1, [&](int i, int) { item(i); }, then, Draw::chunks);
 }
 
 enum class Into { store, add, gate };  // out = y; out += y; out = activation(out) * y
@@ -96,6 +97,7 @@ inline void multiply_panel(const Product& p, int panel, int first, int last, Gat
   }
 }
 
+// A gated pair counts with both its panels: its pitch spans them.
 inline int panels_per_chunk(const Matrix& m, int panels, int rows, const Member& me) {
   const size_t bytes = rows > kRowBlock ? kManyRowsBytes : kChunkBytes;
   const int by_bytes = static_cast<int>(bytes / (m.pitch + 1)) + 1;

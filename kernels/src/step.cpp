@@ -56,7 +56,7 @@ class Step {
               integer(layer.q) || integer(layer.k) || integer(layer.v));
   }
 
-  static Ahead ahead_of(const Matrix& matrix) {
+  static Ahead ahead_of(const Matrix& matrix) {  // of a pair, both
     return {matrix.panels, matrix.num_panels(), matrix.pitch};
   }
   static Ahead input_of(const Layer& layer) {  // keys and values lie behind queries
@@ -142,10 +142,10 @@ class Step {
   void attend_span(const QueryGroup& g, int span, const Softmax& seen) {
     alignas(64) float memory[kQueries * (2 + kMaxHeadDim)];
     const Softmax next(memory);
-    const int begin = span * kSpan, end = begin + kSpan - 1;
-    const int first = larger(begin, smaller(end, g.lowest() / kPartition));
-    attend<T>(m, kv, g, first, seen);
-    for (int p = first + 1; p <= smaller(end, g.highest() / kPartition); ++p) {
+    begin_softmax(g, seen);
+    const int first = larger(span * kSpan, g.lowest() / kPartition);
+    const int last = smaller((span + 1) * kSpan - 1, g.highest() / kPartition);
+    for (int p = first; p <= last; ++p) {
       attend<T>(m, kv, g, p, next);
       merge(g, seen, next);
     }
@@ -231,7 +231,7 @@ void product(const Matrix& matrix, const Activations& x, int rows, bool integer_
 
 uint64_t read(const uint8_t* data, size_t bytes, Team& team) {
   std::atomic<uint64_t> all{0};
-  constexpr size_t kRun = 96 << 10;  // drawn less often than weights: nothing evens out here
+  constexpr size_t kRun = 96 << 10;  // a draw interrupts the stream
   const int chunks = static_cast<int>((bytes + kRun - 1) / kRun);
   team.run([&](Member& me) {
     Lanes sums[4] = {zeros(), zeros(), zeros(), zeros()};

@@ -4,12 +4,17 @@
 #include <sched.h>
 #endif
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <thread>
 #include <vector>
 
 namespace floorline {
+
+// How much of a range is drawn at a time. A draw interrupts a stream of reads, so that even items
+// are drawn by halves of what is left; items that may differ in length are drawn a chunk at a time.
+enum class Draw { chunks, halves };
 
 // One parallel region a step: the caller is member 0, a worker joins when it has woken, be it in
 // the middle. No phase waits for a member that holds none of its items, so that one that wakes late
@@ -79,10 +84,10 @@ class Team {
     return static_cast<int>(int64_t{count} * member / size_);
   }
 
-  // Draw from a member's range, half of what is left at a time, for each draw stops the stream of
-  // reads; until it is empty or the phase is over. Returns: items done.
+  // Draw from a member's range until it is empty or the phase is over; items() gets at most `chunk`
+  // of a draw at a time. Returns: items done.
   template <class F>
-  int draw(int member, uint32_t phase, int count, int chunk, F items) {
+  int draw(int member, uint32_t phase, int count, int chunk, Draw draws, F items) {
     const int begin = first_of(member, count), length = first_of(member + 1, count) - begin;
     std::atomic<uint64_t>& range = ranges_[member].taken;
     int done = 0;
@@ -90,10 +95,11 @@ class Team {
     while (word >> 32 == phase) {
       const int taken = static_cast<int>(word & UINT32_MAX), left = length - taken;
       if (left <= 0) break;
-      const int half = left / 2 > chunk ? left / 2 : chunk, n = half < left ? half : left;
+      const int much = draws == Draw::halves ? std::max(left / 2, chunk) : chunk;
+      const int n = std::min(left, much);
       if (!range.compare_exchange_weak(word, word + n, std::memory_order_acquire)) continue;
       for (int i = begin + taken, end = i + n; i < end; i += chunk)
-        items(i, i + chunk < end ? i + chunk : end);
+        items(i, std::min(i + chunk, end));
       done += n;
       word = range.load(std::memory_order_acquire);
     }
@@ -172,13 +178,13 @@ class Team::Member {
   // `then`, once. A member begins with a run of its own and goes on to what others have left;
   // when nothing is left to draw it calls `idle`, and again and again while it waits.
   template <class F, class G, class H>
-  void share(int count, int chunk, F items, G idle, H then) {
+  void share(int count, int chunk, Draw draws, F items, G idle, H then) {
     if (count == 0) return;
     const uint32_t phase = phase_++;
     if (team_.phase_.load(std::memory_order_acquire) != phase) return;  // others have done it all
     int done = 0;
     for (int i = 0; i < team_.size_; ++i)
-      done += team_.draw((index_ + i) % team_.size_, phase, count, chunk, items);
+      done += team_.draw((index_ + i) % team_.size_, phase, count, chunk, draws, items);
     idle();
     if (done > 0 && team_.done_.fetch_add(done, std::memory_order_acq_rel) + done == count) {
       then();

@@ -5,7 +5,7 @@ Blocks are handed out in a shuffled order, so that nothing works by being contig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,13 @@ def native(
     config: ModelConfig,
     weights: dict[str, Array],
     target: MatrixFormat = MatrixFormat.FP32,
+    formats: Mapping[str, MatrixFormat] | None = None,
     **options: Any,
 ) -> NativeModel:
-    """Pack the weights and build a model with room for small tests."""
+    """Pack the weights and build a model with room for small tests.
+
+    `formats` are of kinds of matrices, as "up_proj"; all others are packed as `target`.
+    """
     defaults: dict[str, Any] = {
         "num_blocks": 64,
         "block_size": 16,
@@ -37,7 +41,7 @@ def native(
     packed = {
         spec.name: weights[spec.name]
         if spec.role is TensorRole.VECTOR
-        else pack(weights[spec.name], target)
+        else pack(weights[spec.name], (formats or {}).get(spec.name.split(".")[-1], target))
         for spec in config.tensors()
     }
     return build_model(
