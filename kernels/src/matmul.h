@@ -11,7 +11,7 @@ namespace floorline::FLOORLINE_ISA {
 
 constexpr int kAhead = 8192;  // bytes by which weights are asked for: some 200 ns of reading
 constexpr int kRowBlock = 96;  // rows whose activations stay near while panels pass
-constexpr int kChunkBytes = 16 << 10;  // weights that a thread draws at least
+constexpr int kChunkBytes = 16 << 10;  // weights that a thread draws at least, and passes at most
 constexpr int kManyRowsBytes = 96 << 10;  // the same where they stay while blocks of rows pass
 
 // Multiply R rows, from `row` on, with one panel into out[R][16].

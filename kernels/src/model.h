@@ -13,7 +13,7 @@ struct Matrix {
   int rows = 0;                 // N, output features
   int columns = 0;              // K, input features
   Format format = Format::fp32;
-  size_t pitch = 0;  // from one panel to the next, bytes: more than a panel where two matrices alternate
+  size_t pitch = 0;  // bytes from one panel to the next: past another's where two take turns
 
   int num_panels() const { return round_up(rows, kLanes) / kLanes; }
 };
@@ -111,7 +111,7 @@ struct Tile {
 constexpr int kMaxHeadDim = 256;
 constexpr int kQueries = 8;      // queries (rows x heads of a group) that share a pass over KV
 constexpr int kPartition = 128;  // positions whose scores are looked at together
-constexpr int kSpan = 2;  // partitions of a partial attention; these and those merge in their order
+constexpr int kSpan = 2;         // partitions of a partial attention
 constexpr int kSplitItems = 4;   // fewer items than this a thread: spans become items
 
 struct Scratch {
