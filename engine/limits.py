@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 from typing import Final
 
 from core.errors import SettingsError
@@ -26,7 +28,7 @@ def resolve_num_blocks(settings: KVSettings, config: ModelConfig, kv: KVFormat) 
     """Count the blocks of the KV store: as told, or as many as --kv-memory holds.
 
     Raises:
-        SettingsError: not one block, or more than this machine's memory.
+        SettingsError: not one block, or more than the memory that is available.
     """
     if settings.block_size < 1:
         raise SettingsError(f"--block-size {settings.block_size}: must be at least 1")
@@ -40,11 +42,18 @@ def resolve_num_blocks(settings: KVSettings, config: ModelConfig, kv: KVFormat) 
         blocks = parse_bytes(settings.kv_memory, "--kv-memory") // block_bytes
         if blocks < 1:
             raise SettingsError(f"{flag}: a block of {config.name} takes {block_bytes} bytes")
-    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory_bytes = available_bytes()
     if blocks * block_bytes > memory_bytes:
-        message = f"{flag}: {blocks * block_bytes} bytes, and this machine has {memory_bytes}"
-        raise SettingsError(message)
+        asked = f"{flag}: {blocks * block_bytes} bytes"
+        raise SettingsError(f"{asked}, and this machine has {memory_bytes} available")
     return blocks
+
+
+def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
+    """Tell how much memory can be had without swapping; all there is where no file tells."""
+    if meminfo.exists() and (found := re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text())):
+        return int(found[1]) * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def resolve_max_model_len(asked: int | None, config: ModelConfig, pool_tokens: int) -> int:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from core.errors import SettingsError
 from core.formats import KVFormat, MatrixFormat, Storage
 from core.settings import KVSettings, SchedulerSettings
+from costmodel.storage import kv_bytes_per_token
 from engine.limits import (
+    available_bytes,
     resolve_kv_dtype,
     resolve_max_model_len,
     resolve_num_blocks,
@@ -52,6 +57,24 @@ def test_a_store_without_a_block_or_larger_than_the_machine_is_refused(
 ) -> None:
     with pytest.raises(SettingsError, match=words):
         resolve_num_blocks(settings, CONFIG, KVFormat.FP32)
+
+
+def test_a_store_that_fits_the_machine_but_not_what_is_available_is_refused() -> None:
+    block_bytes = KVSettings().block_size * kv_bytes_per_token(CONFIG, KVFormat.FP32)
+    physical_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    blocks = physical_bytes // block_bytes
+    with pytest.raises(SettingsError, match=f"--num-kv-blocks {blocks}: .* available"):
+        resolve_num_blocks(KVSettings(num_kv_blocks=blocks), CONFIG, KVFormat.FP32)
+
+
+def test_available_memory_is_what_the_system_says_or_else_all_there_is(tmp_path: Path) -> None:
+    meminfo = tmp_path / "meminfo"
+    physical_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert available_bytes(meminfo) == physical_bytes
+    meminfo.write_text("MemTotal:       24684000 kB\nMemFree:  7 kB\nMemAvailable:   1000 kB\n")
+    assert available_bytes(meminfo) == 1_024_000
+    meminfo.write_text("MemTotal:       24684000 kB\n")
+    assert available_bytes(meminfo) == physical_bytes
 
 
 @pytest.mark.parametrize(
