@@ -60,3 +60,8 @@ class Storage:
     @property
     def formats(self) -> frozenset[MatrixFormat]:
         return frozenset({self.matrices, *(kind for _, kind in self.exceptions)})
+
+    @property
+    def usual_kv(self) -> KVFormat:
+        """How keys and values are stored beside these weights where nothing is said."""
+        return KVFormat.FP32 if self.formats == {MatrixFormat.FP32} else KVFormat.FP16

@@ -220,6 +220,8 @@ class Description(msgspec.Struct, frozen=True):
     """What a model is, and what of this machine no server tells. Nothing is loaded for it."""
 
     model: ModelConfig
+    storage: Storage  # with `--weights native`
+    weights: WeightFormat  # where nothing is said
     cache_bytes: int  # of the last-level cache
 
 

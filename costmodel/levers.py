@@ -36,9 +36,8 @@ class Lever:
 def levers(base: Scenario, batch: int, speculation: Speculation | None) -> Iterator[Lever]:
     """Yield every lever that can still be pulled; a width that is already reached is none."""
     for name in ("int8", "int4"):
-        width = Width.parse(name)
-        if width.bits < base.weights.bits:
-            changed = replace(base, weights=width)
+        changed = replace(base, weights=Width.parse(name))
+        if changed.totals.weight_bytes < base.totals.weight_bytes:
             yield Lever(f"weights in {name}", WEIGHT_BYTES, changed, batch)
     eight = Width.parse("int8")
     if base.totals.kv_token_bytes:

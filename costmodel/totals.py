@@ -14,8 +14,8 @@ from typing import Final
 
 from core.errors import SettingsError
 from core.formats import KVFormat, MatrixFormat, Storage
-from core.model import ModelConfig, TensorRole, TensorSpec
-from costmodel.storage import kv_bytes_per_token_and_layer, tensor_bytes
+from core.model import ModelConfig, TensorRole
+from costmodel.storage import kv_bytes_per_token_and_layer, row_bytes, weight_bytes
 from costmodel.work import attended_pairs
 
 _BITS: Final[Mapping[str, float]] = MappingProxyType(
@@ -40,7 +40,8 @@ class Width:
     """
 
     name: str
-    bits: float
+    bits: float  # a weight, on average where the formats are mixed
+    storage: Storage | None = None  # None where the format is none of ours
 
     @staticmethod
     def parse(text: str) -> Width:
@@ -56,13 +57,19 @@ class Width:
         if not 0 < bits <= 64:
             names = ", ".join(_BITS)
             raise SettingsError(f"{text!r} is no width: one of {names}, or bits such as 4.5")
-        return Width(text, bits)
+        return Width(text, bits, _STORED.get(text))
+
+    @staticmethod
+    def of(name: str, config: ModelConfig, storage: Storage) -> Width:
+        """Take a model's own mix of formats as one width."""
+        stored = sum(weight_bytes(config, storage).values())
+        return Width(name, 8 * stored / config.parameters, storage)
 
     def bytes(self, numbers: int) -> int:
         return math.ceil(numbers * self.bits / 8)
 
 
-FP32: Final = Width("fp32", 32)
+FP32: Final = Width.parse("fp32")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,15 +156,13 @@ def _of_size(size: Size, weights: Width, kv: Width) -> Totals:
 
 
 def _of_config(config: ModelConfig, weights: Width, kv: Width) -> Totals:
-    specs = list(config.tensors())
-    matrices = sum(spec.parameters for spec in specs if spec.role is TensorRole.MATRIX)
-    looked_up = {TensorRole.EMBEDDING}
-    row_bytes = _tensor_bytes(TensorSpec("", 1, config.hidden_size, TensorRole.EMBEDDING), weights)
+    matrices = sum(s.parameters for s in config.tensors() if s.role is TensorRole.MATRIX)
+    stored, embedding_row = _weight_bytes(config, weights), _embedding_row_bytes(config, weights)
     return Totals(
         parameters=config.parameters,
-        weight_bytes=sum(_tensor_bytes(spec, weights) for spec in specs),
-        step_weight_bytes=row_bytes
-        + sum(_tensor_bytes(spec, weights) for spec in specs if spec.role not in looked_up),
+        weight_bytes=sum(stored.values()),
+        step_weight_bytes=embedding_row
+        + sum(size for role, size in stored.items() if role is not TensorRole.EMBEDDING),
         kv_layer_bytes=_kv_layer_bytes(config, kv),
         layers_by_window=tuple(Counter(config.sliding_window).items()),
         linear_flops_per_token=2 * matrices,
@@ -166,11 +171,20 @@ def _of_config(config: ModelConfig, weights: Width, kv: Width) -> Totals:
     )
 
 
-def _tensor_bytes(spec: TensorSpec, weights: Width) -> int:
-    if weights.name in _STORED:
-        return tensor_bytes(spec, _STORED[weights.name])
-    width = FP32 if spec.role is TensorRole.VECTOR else weights
-    return width.bytes(spec.parameters)
+def _weight_bytes(config: ModelConfig, weights: Width) -> Mapping[TensorRole, int]:
+    if weights.storage is not None:
+        return weight_bytes(config, weights.storage)
+    sums: Counter[TensorRole] = Counter()
+    for spec in config.tensors():
+        width = FP32 if spec.role is TensorRole.VECTOR else weights
+        sums[spec.role] += width.bytes(spec.parameters)
+    return sums
+
+
+def _embedding_row_bytes(config: ModelConfig, weights: Width) -> int:
+    if weights.storage is not None:
+        return row_bytes(config.hidden_size, weights.storage.format_of("embed"))
+    return weights.bytes(config.hidden_size)
 
 
 def _kv_layer_bytes(config: ModelConfig, kv: Width) -> int:

@@ -10,6 +10,7 @@ import socket
 import sys
 
 from core.errors import ModelError, SettingsError
+from core.formats import WeightFormat
 from core.wire import Description, description_to_json
 
 
@@ -56,13 +57,21 @@ def _calibrate(asked: int | None) -> int:
 def _describe(model: str) -> int:
     from engine.calibrate import last_level_cache_bytes
     from engine.checkpoint.locate import locate
+    from engine.compiled import NATIVE_COMPILED
+    from engine.own_formats import own_storage
 
     try:
-        config = locate(model, seed=0).open().config
+        checkpoint = locate(model, seed=0).open()
+        description = Description(
+            model=checkpoint.config,
+            storage=own_storage(checkpoint),
+            weights=WeightFormat.NATIVE if NATIVE_COMPILED else WeightFormat.FP32,
+            cache_bytes=last_level_cache_bytes(),
+        )
     except (ModelError, OSError) as error:
         print(f"floorline: error: {error}", file=sys.stderr)
         return 2
-    print(description_to_json(Description(config, last_level_cache_bytes())).decode())
+    print(description_to_json(description).decode())
     return 0
 
 

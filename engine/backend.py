@@ -10,7 +10,7 @@ from core.formats import Backend, KVFormat, MatrixFormat, WeightFormat
 from core.settings import EngineSettings
 from engine.compiled import NATIVE_COMPILED
 from engine.kvstore import KV_DTYPES, allocate_kv
-from engine.limits import resolve_kv_dtype, resolve_max_model_len, resolve_num_blocks
+from engine.limits import resolve_max_model_len, resolve_num_blocks
 from engine.model import Decoder
 from engine.network import Network
 from engine.prepare import PreparedModel, prepare
@@ -33,7 +33,7 @@ class Sizes:
     @classmethod
     def of(cls, settings: EngineSettings, prepared: PreparedModel) -> Sizes:
         config, limit = prepared.config, settings.model.max_model_len
-        kv_dtype = resolve_kv_dtype(settings.model.kv_dtype, prepared.storage)
+        kv_dtype = settings.model.kv_dtype or prepared.storage.usual_kv
         num_blocks = resolve_num_blocks(settings.kv, config, kv_dtype)
         pool_tokens = num_blocks * settings.kv.block_size
         return cls(

@@ -8,20 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from core.errors import SettingsError
-from core.formats import KVFormat, MatrixFormat, Storage
+from core.formats import KVFormat
 from core.model import ModelConfig
 from core.settings import KVSettings, SchedulerSettings, parse_bytes
 from costmodel.storage import kv_bytes_per_token
 from scheduler.pace import step_limit
 
 MAX_STEP_TOKENS: Final = 2**20  # far above any use; the kernels index a step with 32 bits
-
-
-def resolve_kv_dtype(asked: KVFormat | None, storage: Storage) -> KVFormat:
-    """Follow the weights where nothing is said: fp32 with fp32, else fp16."""
-    if asked is not None:
-        return asked
-    return KVFormat.FP32 if storage.formats == {MatrixFormat.FP32} else KVFormat.FP16
 
 
 def resolve_num_blocks(settings: KVSettings, config: ModelConfig, kv: KVFormat) -> int:

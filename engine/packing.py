@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Final
 
 import torch
@@ -10,7 +9,8 @@ import torch
 from core.formats import MatrixFormat, Storage, WeightFormat
 from core.model import TensorRole, TensorSpec
 from engine.checkpoint.source import Checkpoint
-from engine.rows import check_fp16, fits_fp16
+from engine.own_formats import in_panels, own_format
+from engine.rows import check_fp16
 from kernels import PackedMatrix, pack
 from kernels.gguf_blocks import repack
 
@@ -39,23 +39,15 @@ class PanelPacker:
 
     @property
     def storage(self) -> Storage:
-        ((usual, _),) = Counter(self._formats.values()).most_common(1)
-        others = tuple((name, kind) for name, kind in self._formats.items() if kind is not usual)
-        return Storage(usual, panels=True, exceptions=others)
+        return in_panels(self._formats)
 
     def _pack(self, spec: TensorSpec, checkpoint: Checkpoint) -> PackedMatrix:
         if self._weights is WeightFormat.NATIVE:
             if (blocks := checkpoint.blocks(spec.name)) is not None:
                 return repack(blocks.raw, blocks.kind)
-            tensor = checkpoint.checked(spec)
-            return pack(tensor.float().numpy(), _own_format(tensor))
+            tensor = checkpoint.checked(spec).float()
+            return pack(tensor.numpy(), own_format(spec.name, checkpoint))
         tensor, kind = checkpoint.checked(spec).float(), _UNIFORM[self._weights]
         if kind is MatrixFormat.FP16:
             check_fp16(spec, tensor)
         return pack(tensor.numpy(), kind)
-
-
-def _own_format(tensor: torch.Tensor) -> MatrixFormat:
-    """Keep 16 bits where fp16 has the range of what the checkpoint stores in 16."""
-    narrow = tensor.dtype in (torch.float16, torch.bfloat16) and fits_fp16(tensor)
-    return MatrixFormat.FP16 if narrow else MatrixFormat.FP32

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from core.errors import SettingsError
+from core.formats import WeightFormat
 from core.model import ModelConfig
+from core.wire import Description
 from costmodel.datasheet import Device, device
 from costmodel.planning import Scenario, Speculation
 from costmodel.totals import Size, Width
@@ -46,9 +48,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group(
         "How it is stored",
-        weights="W; fp32, bf16, fp16, int8, int4, or bits a weight such as 4.5 (default: bf16)",
+        weights="W; fp32, bf16, fp16, int8, int4, bits a weight such as 4.5, or native: as the "
+        "checkpoint has it (default: serve's own; bf16 with --params)",
         dtype="W; the same as --weights",
-        kv_dtype="W; likewise (default: fp32 with fp32 weights, else bf16)",
+        kv_dtype="W; a width likewise (default: serve's own; bf16 beside a width that it has not)",
     )
     group(
         "The device",
@@ -109,9 +112,7 @@ class Question:
         Raises:
             SettingsError: the first that cannot be used, by its flag.
         """
-        weights = _weights(given)
-        kv_name = given.kv_dtype or ("fp32" if weights.name == "fp32" else "bf16")
-        kv = _width("--kv-dtype", kv_name)
+        asked_kv = _width("--kv-dtype", given.kv_dtype) if given.kv_dtype else None
         goals = _goals(given.slo) if given.slo else {}
         devices = _devices(given)
         prices = _prices(given.price_per_hour, len(devices))
@@ -119,15 +120,16 @@ class Question:
         speculation = _draft(given.draft) if given.draft else None
         concurrency = _count(given, "concurrency") or 1
         asked = _count(given, "context")
-        name, model = _model(given)
-        longest = model.max_position_tokens if isinstance(model, ModelConfig) else None
+        name, model, described = _model(given)
+        weights = _weights(given, described)
+        longest = described.model.max_position_tokens if described else None
         if asked and longest and asked > longest:
             raise SettingsError(f"--context {asked}: {name} was made for at most {longest} tokens")
         return Question(
             name=name,
             model=model,
             weights=weights,
-            kv=kv,
+            kv=asked_kv or Width.parse(weights.storage.usual_kv if weights.storage else "bf16"),
             devices=devices,
             context=asked or min(DEFAULT_CONTEXT_TOKENS, longest or DEFAULT_CONTEXT_TOKENS),
             longest=longest,
@@ -140,12 +142,16 @@ class Question:
         )
 
 
-def _weights(given: argparse.Namespace) -> Width:
+def _weights(given: argparse.Namespace, described: Description | None) -> Width:
     if given.weights and given.dtype and given.weights != given.dtype:
         raise SettingsError(f"--weights {given.weights} and --dtype {given.dtype} differ")
-    if given.dtype:
-        return _width("--dtype", given.dtype)
-    return _width("--weights", given.weights or "bf16")
+    flag, text = ("--dtype", given.dtype) if given.dtype else ("--weights", given.weights)
+    text = text or (described.weights if described else "bf16")
+    if text != WeightFormat.NATIVE:
+        return _width(flag, text)
+    if described is None:
+        raise SettingsError(f"{flag} native: there is no checkpoint; with --params name a width")
+    return Width.of(text, described.model, described.storage)
 
 
 def _width(flag: str, text: str) -> Width:
@@ -155,14 +161,16 @@ def _width(flag: str, text: str) -> Width:
         raise SettingsError(f"{flag} {error}") from None
 
 
-def _model(given: argparse.Namespace) -> tuple[str, ModelConfig | Size]:
+def _model(given: argparse.Namespace) -> tuple[str, ModelConfig | Size, Description | None]:
+    """Give a model, and what the engine says of it where it is not given by hand."""
     shape = {name: _count(given, name) or 0 for name in ("layers", "kv_heads", "head_dim")}
     heads = _count(given, "heads") or shape["kv_heads"]
     if given.params is None:
         if any(shape.values()) or heads:
             raise SettingsError("--layers, --heads, --kv-heads and --head-dim go with --params")
         name = given.model or DEFAULT_MODEL
-        return name, describe(name).model
+        described = describe(name)
+        return name, described.model, described
     if given.model:
         raise SettingsError(f"--params and the model {given.model}: one of them")
     if any(shape.values()) and not all(shape.values()):
@@ -170,7 +178,7 @@ def _model(given: argparse.Namespace) -> tuple[str, ModelConfig | Size]:
     if shape["kv_heads"] and heads % shape["kv_heads"]:
         raise SettingsError(f"--heads {heads}: no multiple of --kv-heads {shape['kv_heads']}")
     parameters = _count(given, "params") or 0
-    return "given by hand", Size(parameters=parameters, heads=heads, **shape)
+    return "given by hand", Size(parameters=parameters, heads=heads, **shape), None
 
 
 def _devices(given: argparse.Namespace) -> tuple[Device, ...]:

@@ -13,6 +13,7 @@ from core.errors import ModelError
 from core.model import ModelConfig
 from engine.checkpoint.gguf_config import read_config
 from engine.checkpoint.source import (
+    KEPT_BLOCKS,
     TEMPLATE_FILE,
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
@@ -39,9 +40,6 @@ _NAMES: Final = {
     **{f"{x}_norm": f"attn_{x}_norm" for x in "qk"},
     **{f"{x}_proj": f"ffn_{x}" for x in ("gate", "up", "down")},
 }
-_KEPT: Final = frozenset(
-    {GGMLQuantizationType.Q4_0, GGMLQuantizationType.Q4_1, GGMLQuantizationType.Q8_0}
-)
 _TORCH_TYPES: Final = {
     GGMLQuantizationType.F16: torch.float16,
     GGMLQuantizationType.BF16: torch.bfloat16,
@@ -76,9 +74,10 @@ def _open(path: Path, name: str) -> Checkpoint:
     interleaved = metadata["general.architecture"] == "llama"
     reading = _TensorReader(tensors, config, interleaved)
     try:
-        return Checkpoint(config, reading.read, _text_files(metadata, name), reading.blocks)
+        files = _text_files(metadata, name)
     except KeyError as error:
         raise ModelError(f"{path}: the GGUF file lacks {error}") from error
+    return Checkpoint(config, reading.read, files, reading.kind, reading.blocks)
 
 
 def _rows_columns(tensor: ReaderTensor) -> tuple[int, int]:
@@ -108,12 +107,14 @@ class _TensorReader:
         kind = _TORCH_TYPES.get(tensor.tensor_type, torch.float32)
         return torch.tensor(values).to(kind)  # a copy: the file's map is read-only
 
+    def kind(self, name: str) -> str:
+        return str(self._tensors[gguf_name(name)].tensor_type.name)
+
     def blocks(self, name: str) -> Blocks | None:
         """Give a matrix's quantised rows as they are, where the kernels take them so."""
-        tensor = self._tensors[gguf_name(name)]
-        if tensor.tensor_type not in _KEPT:
+        if (kind := self.kind(name)) not in KEPT_BLOCKS:
             return None
-        return Blocks(self._in_our_order(name, tensor.data), tensor.tensor_type.name)
+        return Blocks(self._in_our_order(name, self._tensors[gguf_name(name)].data), kind)
 
     def _in_our_order(self, name: str, rows: np.ndarray) -> np.ndarray:
         heads = next((h for part, h in self._heads_of.items() if part in name), None)

@@ -64,7 +64,8 @@ def _open(folder: Path) -> Checkpoint:
         _read_json(generation) if generation.is_file() else {},
         folder.name,
     )
-    return Checkpoint(config, _TensorReader(folder, config).read, _text_files(folder))
+    reading = _TensorReader(folder, config)
+    return Checkpoint(config, reading.read, _text_files(folder), reading.kind)
 
 
 class _TensorReader:
@@ -85,6 +86,10 @@ class _TensorReader:
     def read(self, name: str) -> torch.Tensor:
         stored = hf_name(name)
         return self._file_of[stored].get_tensor(stored)
+
+    def kind(self, name: str) -> str:
+        stored = hf_name(name)
+        return str(self._file_of[stored].get_slice(stored).get_dtype())
 
 
 def _text_files(folder: Path) -> dict[str, str]:

@@ -11,11 +11,18 @@ import numpy as np
 import torch
 
 from core.errors import ModelError
+from core.formats import MatrixFormat
 from core.model import ModelConfig, TensorRole, TensorSpec
 
 TOKENIZER_FILE: Final = "tokenizer.json"
 TOKENIZER_CONFIG_FILE: Final = "tokenizer_config.json"
 TEMPLATE_FILE: Final = "chat_template.jinja"
+
+KEPT_BLOCKS: Final = {  # GGUF's blocks that repack without loss, and what they become
+    "Q4_0": MatrixFormat.INT4_G32,
+    "Q4_1": MatrixFormat.INT4_G32,
+    "Q8_0": MatrixFormat.INT8_G32,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +31,10 @@ class Blocks:
 
     raw: np.ndarray
     kind: str
+
+
+def _fp32(name: str) -> str:
+    return "F32"
 
 
 def _no_blocks(name: str) -> Blocks | None:
@@ -36,12 +47,14 @@ class Checkpoint:
 
     `read` gives the tensor of a `TensorSpec` by its name, in the type it is stored in (blocks of
     quantised numbers come as fp32); a vector is one-dimensional. `files` are texts by file name.
+    `kind` names that type without reading, as safetensors and GGUF do: F32, BF16, Q4_1.
     `blocks` gives a matrix's own blocks, None where it has none that we keep.
     """
 
     config: ModelConfig
     read: Callable[[str], torch.Tensor]
     files: Mapping[str, str]
+    kind: Callable[[str], str] = field(default=_fp32)
     blocks: Callable[[str], Blocks | None] = field(default=_no_blocks)
 
     def checked(self, spec: TensorSpec) -> torch.Tensor:

@@ -139,5 +139,7 @@ def test_a_message_of_the_other_direction_is_refused() -> None:
 
 
 def test_a_description_as_json_is_read_back_whole() -> None:
-    description = Description(READY.model, 33_554_432)
+    description = Description(
+        model=READY.model, storage=READY.storage, weights=READY.weights, cache_bytes=33_554_432
+    )
     assert description_from_json(description_to_json(description)) == description

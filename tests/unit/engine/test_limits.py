@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from core.errors import SettingsError
-from core.formats import KVFormat, MatrixFormat, Storage
+from core.formats import KVFormat
 from core.settings import KVSettings, SchedulerSettings
 from costmodel.storage import kv_bytes_per_token
 from engine.limits import (
     available_bytes,
-    resolve_kv_dtype,
     resolve_max_model_len,
     resolve_num_blocks,
     resolve_step_tokens,
@@ -102,13 +101,6 @@ def test_a_wish_that_the_model_cannot_meet_is_refused(asked: int) -> None:
 def test_a_wish_above_the_models_limit_names_both() -> None:
     with pytest.raises(SettingsError, match=r"9000.*a-model.*8192"):
         resolve_max_model_len(9000, CONFIG, 100_000)
-
-
-def test_the_kv_store_follows_the_weights_unless_told() -> None:
-    half = Storage(MatrixFormat.FP16)
-    assert resolve_kv_dtype(None, Storage(MatrixFormat.FP32)) is KVFormat.FP32
-    assert resolve_kv_dtype(None, half) is KVFormat.FP16
-    assert resolve_kv_dtype(KVFormat.FP32, half) is KVFormat.FP32
 
 
 def test_a_step_beyond_what_the_kernels_index_is_refused() -> None:

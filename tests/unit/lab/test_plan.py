@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from core.errors import SettingsError
+from core.formats import KVFormat, MatrixFormat, Storage, WeightFormat
+from core.wire import Description
+from costmodel.work import Arithmetic
 from lab.answer import answer
 from lab.commands import add_commands
 from lab.plan_text import render
@@ -21,13 +24,20 @@ SEVEN_B = ("--params", "7e9", "--dtype", "bf16")
 SEVEN_B_HEADS = (*SEVEN_B, "--layers", "32", "--kv-heads", "32", "--head-dim", "128")
 BILLION = ("--params", "1e9", "--layers", "16", "--kv-heads", "8", "--head-dim", "128")
 
+MIXED = Storage(  # as a checkpoint may have them: of lm_head's 260 rows, 272 are stored
+    MatrixFormat.INT4_G32,
+    panels=True,
+    exceptions=(("embed", MatrixFormat.INT8_G32), ("lm_head", MatrixFormat.FP16)),
+)
+
 
 @pytest.fixture(autouse=True)
 def described(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answer for the engine: the tests here start no process."""
-    from core.wire import Description
-
-    monkeypatch.setattr("lab.question.describe", lambda name: Description(TINYGPT, 32 * 2**20))
+    description = Description(
+        model=TINYGPT, storage=MIXED, weights=WeightFormat.NATIVE, cache_bytes=32 * 2**20
+    )
+    monkeypatch.setattr("lab.question.describe", lambda name: description)
 
 
 def asked(*words: str) -> Question:
@@ -62,6 +72,23 @@ def test_tinygpt_s_numbers() -> None:
     assert "weights are 98.8% of weights + KV" in shown
     assert "98.7% of the bytes of its step" in shown
     assert "7,602 tokens" in shown
+
+
+@pytest.mark.parametrize("words", [(), ("--weights", "native"), ("--dtype", "native")])
+def test_a_checkpoint_s_own_formats_are_planned_by_the_server_s_arithmetic(
+    words: tuple[str, ...],
+) -> None:
+    found = plan("tinygpt", *words, "--device", "l4", "--context", "96")
+    served = Arithmetic(TINYGPT, MIXED, KVFormat.FP16)
+    step_bytes = served.layers_bytes + served.lm_head_bytes + served.embedding_row_bytes
+    assert found["model"]["weights"] == "native"
+    assert found["model"]["weight_bytes"] == served.stored_bytes
+    assert only(found)["decode"]["weight_bytes"] == step_bytes
+    assert found["model"]["kv_dtype"] == "fp16"
+    assert found["model"]["kv_bytes_per_token"] == served.kv_token_bytes
+    levers = {lever["lever"] for lever in only(found)["levers"]}
+    assert "weights in int8" not in levers, "it would take more bytes"
+    assert "weights in int4" in levers
 
 
 def test_a_billion_parameters_with_16_requests_of_8000_tokens() -> None:
@@ -216,6 +243,8 @@ def test_a_width_that_is_reached_is_no_lever() -> None:
         (("--device", "a100", "--dtype", "-4"), "--dtype '-4' is no width"),
         (("--device", "a100", "--kv-dtype", "int9"), "--kv-dtype 'int9' is no width"),
         (("--device", "a100", "--weights", "int8", "--dtype", "bf16"), "differ"),
+        (("--device", "a100", "--params", "7e9", "--weights", "native"), "--weights native: there"),
+        (("--device", "a100", "--params", "7e9", "--dtype", "native"), "--dtype native: there"),
         (("--device", "a100", "--slo", "itl=fast"), "--slo 'itl=fast'"),
         (("--device", "a100", "--slo", "e2e=1s"), "--slo 'e2e=1s'"),
         (("--device", "a100", "--price-per-hour", "1,2"), "one for each device"),

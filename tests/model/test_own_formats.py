@@ -1,0 +1,68 @@
+"""What `--weights native` will store is known before anything is packed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from core.formats import KVFormat, MatrixFormat, WeightFormat
+from core.settings import ModelSettings
+from costmodel.totals import Width, totals_of
+from engine.checkpoint.locate import locate
+from engine.checkpoint.tokenizer import byte_tokenizer
+from engine.own_formats import own_storage
+from engine.packing import PanelPacker
+from engine.prepare import prepare
+from engine.weights import allocated_bytes, load_weights
+from tests.model.families import build
+
+HUGE = 1e5  # beyond fp16, within bf16
+
+
+def checkpoint_of(dtype: torch.dtype, folder: Path) -> str:
+    """Write a small model, one number of its first layer's down_proj being `HUGE`."""
+    model = build("llama").to(dtype)
+    if dtype is not torch.float16:
+        with torch.no_grad():
+            model.model.layers[0].mlp.down_proj.weight[0, 0] = HUGE
+    model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer(())))
+    return str(folder)
+
+
+def assert_foreseen(model: str) -> MatrixFormat:
+    """Hold the storage told beforehand against what is packed.
+
+    Returns: the format of the first layer's down_proj.
+    """
+    told = locate(model, seed=0).open()
+    storage = own_storage(told)
+    prepared = prepare(ModelSettings(model=model), PanelPacker(WeightFormat.NATIVE), lambda _: None)
+    assert storage == prepared.storage
+    loaded = allocated_bytes(load_weights(prepared.dir, told.config), told.config)
+    width = Width.of("native", told.config, storage)
+    planned = totals_of(told.config, width, Width.parse(KVFormat.FP16)).weight_bytes
+    assert planned == sum(loaded.values())
+    return storage.format_of("layers.0.down_proj")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"),
+    [
+        (torch.float32, MatrixFormat.FP32),
+        (torch.float16, MatrixFormat.FP16),
+        (torch.bfloat16, MatrixFormat.FP32),
+    ],
+)
+def test_a_hugging_face_checkpoint_s_formats_are_foreseen(
+    dtype: torch.dtype, kind: MatrixFormat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FLOORLINE_CACHE", str(tmp_path / "cache"))
+    assert assert_foreseen(checkpoint_of(dtype, tmp_path / "model")) is kind
+
+
+def test_a_gguf_file_s_mix_is_foreseen() -> None:
+    assert assert_foreseen("smollm2-135m") is MatrixFormat.INT4_G32
