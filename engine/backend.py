@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from core.errors import SettingsError
 from core.formats import Backend, KVFormat, MatrixFormat, WeightFormat
 from core.settings import EngineSettings
+from costmodel.storage import weight_bytes
 from engine.compiled import NATIVE_COMPILED
 from engine.kvstore import KV_DTYPES, allocate_kv
 from engine.limits import resolve_max_model_len, resolve_num_blocks
+from engine.memory import least_room
 from engine.model import Decoder
 from engine.network import Network
 from engine.prepare import PreparedModel, prepare
@@ -34,7 +36,8 @@ class Sizes:
     def of(cls, settings: EngineSettings, prepared: PreparedModel) -> Sizes:
         config, limit = prepared.config, settings.model.max_model_len
         kv_dtype = settings.model.kv_dtype or prepared.storage.usual_kv
-        num_blocks = resolve_num_blocks(settings.kv, config, kv_dtype)
+        weights = sum(weight_bytes(config, prepared.storage).values())
+        num_blocks = resolve_num_blocks(settings.kv, config, kv_dtype, weights, least_room())
         pool_tokens = num_blocks * settings.kv.block_size
         return cls(
             prepared=prepared,

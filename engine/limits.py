@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
 from typing import Final
 
 from core.errors import SettingsError
@@ -12,16 +9,19 @@ from core.formats import KVFormat
 from core.model import ModelConfig
 from core.settings import KVSettings, SchedulerSettings, parse_bytes
 from costmodel.storage import kv_bytes_per_token
+from engine.memory import Room
 from scheduler.pace import step_limit
 
 MAX_STEP_TOKENS: Final = 2**20  # far above any use; the kernels index a step with 32 bits
 
 
-def resolve_num_blocks(settings: KVSettings, config: ModelConfig, kv: KVFormat) -> int:
+def resolve_num_blocks(
+    settings: KVSettings, config: ModelConfig, kv: KVFormat, weight_bytes: int, room: Room
+) -> int:
     """Count the blocks of the KV store: as told, or as many as --kv-memory holds.
 
     Raises:
-        SettingsError: not one block, or more than the memory that is available.
+        SettingsError: not one block, or more than there is room for beside the weights.
     """
     if settings.block_size < 1:
         raise SettingsError(f"--block-size {settings.block_size}: must be at least 1")
@@ -35,18 +35,10 @@ def resolve_num_blocks(settings: KVSettings, config: ModelConfig, kv: KVFormat) 
         blocks = parse_bytes(settings.kv_memory, "--kv-memory") // block_bytes
         if blocks < 1:
             raise SettingsError(f"{flag}: a block of {config.name} takes {block_bytes} bytes")
-    memory_bytes = available_bytes()
-    if blocks * block_bytes > memory_bytes:
-        asked = f"{flag}: {blocks * block_bytes} bytes"
-        raise SettingsError(f"{asked}, and this machine has {memory_bytes} available")
+    if blocks * block_bytes + weight_bytes > room.available_bytes:
+        asked = f"{flag}: {blocks * block_bytes} bytes beside {weight_bytes} of weights"
+        raise SettingsError(f"{asked}, and {room.owner} has {room.available_bytes} available")
     return blocks
-
-
-def available_bytes(meminfo: Path = Path("/proc/meminfo")) -> int:
-    """Tell how much memory can be had without swapping; all there is where no file tells."""
-    if meminfo.exists() and (found := re.search(r"MemAvailable:\s+(\d+) kB", meminfo.read_text())):
-        return int(found[1]) * 1024
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def resolve_max_model_len(asked: int | None, config: ModelConfig, pool_tokens: int) -> int:

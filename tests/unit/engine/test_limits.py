@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 import pytest
 
 from core.errors import SettingsError
 from core.formats import KVFormat
 from core.settings import KVSettings, SchedulerSettings
-from costmodel.storage import kv_bytes_per_token
 from engine.limits import (
-    available_bytes,
     resolve_max_model_len,
     resolve_num_blocks,
     resolve_step_tokens,
 )
+from engine.memory import Room
 from tests.unit.costmodel.models import model
 
 CONFIG = model(name="a-model")  # 3,072 KV bytes per token in fp32
+ROOM = Room(2**30, "this machine")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +33,7 @@ CONFIG = model(name="a-model")  # 3,072 KV bytes per token in fp32
 def test_blocks_are_told_or_what_the_memory_holds(
     settings: KVSettings, kv: KVFormat, blocks: int
 ) -> None:
-    assert resolve_num_blocks(settings, CONFIG, kv) == blocks
+    assert resolve_num_blocks(settings, CONFIG, kv, 0, ROOM) == blocks
 
 
 @pytest.mark.parametrize(
@@ -46,34 +43,30 @@ def test_blocks_are_told_or_what_the_memory_holds(
         (KVSettings(num_kv_blocks=0), "--num-kv-blocks 0"),
         (KVSettings(block_size=0), "--block-size 0"),
         (KVSettings(kv_memory="much"), "--kv-memory"),
-        (KVSettings(kv_memory="1048576GB"), "--kv-memory 1048576GB: .* this machine has"),
-        (KVSettings(num_kv_blocks=2**40), f"--num-kv-blocks {2**40}: .* this machine has"),
     ],
     ids=str,
 )
-def test_a_store_without_a_block_or_larger_than_the_machine_is_refused(
-    settings: KVSettings, words: str
-) -> None:
+def test_a_store_without_a_block_is_refused(settings: KVSettings, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        resolve_num_blocks(settings, CONFIG, KVFormat.FP32)
+        resolve_num_blocks(settings, CONFIG, KVFormat.FP32, 0, ROOM)
 
 
-def test_a_store_that_fits_the_machine_but_not_what_is_available_is_refused() -> None:
-    block_bytes = KVSettings().block_size * kv_bytes_per_token(CONFIG, KVFormat.FP32)
-    physical_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    blocks = physical_bytes // block_bytes
-    with pytest.raises(SettingsError, match=f"--num-kv-blocks {blocks}: .* available"):
-        resolve_num_blocks(KVSettings(num_kv_blocks=blocks), CONFIG, KVFormat.FP32)
-
-
-def test_available_memory_is_what_the_system_says_or_else_all_there_is(tmp_path: Path) -> None:
-    meminfo = tmp_path / "meminfo"
-    physical_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    assert available_bytes(meminfo) == physical_bytes
-    meminfo.write_text("MemTotal:       24684000 kB\nMemFree:  7 kB\nMemAvailable:   1000 kB\n")
-    assert available_bytes(meminfo) == 1_024_000
-    meminfo.write_text("MemTotal:       24684000 kB\n")
-    assert available_bytes(meminfo) == physical_bytes
+@pytest.mark.parametrize(
+    ("settings", "flag"),
+    [
+        (KVSettings(kv_memory="3MB"), "--kv-memory 3MB"),
+        (KVSettings(num_kv_blocks=64), "--num-kv-blocks 64"),
+    ],
+)
+def test_a_store_that_has_no_room_beside_the_weights_is_refused(
+    settings: KVSettings, flag: str
+) -> None:
+    room = Room(4 * 2**20, "this container")
+    assert resolve_num_blocks(settings, CONFIG, KVFormat.FP32, 2**20, room) == 64
+    with pytest.raises(SettingsError) as caught:
+        resolve_num_blocks(settings, CONFIG, KVFormat.FP32, 2**20 + 1, room)
+    asked = f"{flag}: 3145728 bytes beside 1048577 of weights"
+    assert str(caught.value) == f"{asked}, and this container has 4194304 available"
 
 
 @pytest.mark.parametrize(
