@@ -25,6 +25,7 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     ABORTED = "aborted"
     FAILED = "failed"
+    REFUSED = "refused"  # by the server, which waited in vain for it to be admitted
 
 
 _LEGAL: Final[Mapping[Phase, frozenset[Phase]]] = {

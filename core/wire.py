@@ -45,7 +45,7 @@ class Submit(msgspec.Struct, frozen=True, array_like=True, tag="submit"):
 
 
 class Finish(msgspec.Struct, frozen=True, array_like=True, tag="finish"):
-    """The server found the end itself (a stop string): keep `n_tokens` output tokens, end so."""
+    """The server found the end (a stop string, a wait too long): keep `n_tokens`, end so."""
 
     id: RequestId
     n_tokens: int

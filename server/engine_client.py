@@ -191,8 +191,7 @@ class EngineClient:
 
     def abort(self, id: RequestId) -> None:
         """Stop a request that nobody reads; its stream hears nothing more."""
-        if self._streams.pop(id, None) is not None:
-            self.backlog.left(id)
+        if self._let_go(id) is not None:
             self._send(Abort(id))
 
     def drain(self) -> None:
@@ -236,15 +235,20 @@ class EngineClient:
 
     def _deliver_ends(self, ends: Iterable[Ended]) -> None:
         for ended in ends:
-            self.backlog.left(ended.id)
-            if (stream := self._streams.pop(ended.id, None)) is not None:
+            if (stream := self._let_go(ended.id)) is not None:
                 stream.finish(ended)
+
+    def _let_go(self, id: RequestId) -> RequestStream | None:
+        """Forget a request, and give its stream; None where it had ended already."""
+        self.backlog.left(id)
+        return self._streams.pop(id, None)
 
     def _give_up_waiting(self) -> None:
         """End the requests that were not admitted in time."""
         for id in self.backlog.overdue(self._now_s(), self._queue_timeout_s):
-            stream = self._streams[id]
-            self.abort(id)
+            stream = self._let_go(id)
+            assert stream is not None
+            self.finish(id, 0, FinishReason.REFUSED)
             waited = f"the request waited for more than {self._queue_timeout_s:g} s"
             stream.fail(Overloaded(waited, self.backlog.clears_after_s()))
 

@@ -126,7 +126,7 @@ METRICS: Final = (
     _histogram("time_per_output_token_seconds", TOKEN_SECONDS,
         "(Last − first token) / (tokens − 1) of a request."),
     _histogram("request_duration_seconds", REQUEST_SECONDS,
-        "End − request received.", on.FINISH_REASON),
+        "End − request received; refused: having waited in vain.", on.FINISH_REASON),
     _histogram("request_phase_seconds", PHASE_SECONDS,
         "Time of an ended request in each phase; the four sum to its duration. "
         "stalled: from a preemption to the next token.", on.PHASE),
@@ -136,14 +136,17 @@ METRICS: Final = (
     _gauge("requests_waiting",
         "Requests that wait, by what for; budget: for the next step; grammar: to be compiled.",
         on.WAIT_REASON),
-    _counter("requests_total", "Ended generations; stop: those that call tools too.", on.OUTCOME),
+    _counter("requests_total",
+        "Ended generations; stop: those that call tools too; refused: at once, or having waited "
+        "in vain.", on.OUTCOME),
     _counter("tokens_total",
         "prompt, cached and generated: as usage counts them, a prompt once for all its choices; "
         "cached: of the prompt, found in the prefix index; recomputed: run again after a "
         "preemption; overrun: sampled after a stop was found.", on.TOKEN_KIND),
     _counter("preemptions_total", "Requests that lost their blocks to others."),
     _counter("slo_requests_total",
-        "Ended requests that met or missed an objective; itl: mean of the request.",
+        "Ended requests that met or missed an objective; itl: mean of the request; "
+        "one that failed or waited in vain missed all.",
         on.OBJECTIVE, on.SLO_OUTCOME, needs=Needs.SLO),
     # ── memory ──
     _gauge("kv_blocks",

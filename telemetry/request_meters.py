@@ -11,6 +11,7 @@ from telemetry.entry import Entry
 from telemetry.registry import Instruments
 
 _ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
+_UNANSWERED = (FinishReason.FAILED, FinishReason.REFUSED)  # through no wish of the caller
 
 
 class RequestMeters:
@@ -42,7 +43,7 @@ class RequestMeters:
 
     def refused(self, count: int) -> None:
         self._received.add(count)
-        self._outcomes["refused"].add(count)
+        self._outcomes[FinishReason.REFUSED].add(count)
 
     def preempted(self) -> None:
         self._preemptions.add(1)
@@ -81,7 +82,7 @@ class RequestMeters:
             self._tpot.observe(entry.itl_sum_ns / (entry.tokens - 1) / 1e9)
         if reason in _ANSWERED:
             self._judge(entry, duration_ns)
-        elif reason is FinishReason.FAILED:
+        elif reason in _UNANSWERED:
             for objective in self._objectives_ns:
                 self._slo[objective, False].add(1)
 

@@ -20,7 +20,6 @@ from core.formats import KVFormat, MatrixFormat, Storage, WeightFormat
 from core.machine import Peak, Peaks, PeakSource
 from core.model import ModelConfig, RopeConfig
 from core.request import Request
-from core.settings import SchedulerSettings
 from core.step import StepPlan, StepResult
 from core.wire import HEADER, Fault, PoolState, Ready, Start, ToEngine, frame, to_engine
 from costmodel.storage import kv_bytes_per_token, weight_bytes
@@ -124,7 +123,6 @@ class ScriptedEngine:
     ) -> None:
         self._sock, self._model_dir, self._runner, self._refuse = sock, model_dir, runner, refuse
         self.pool = BlockPool(NUM_BLOCKS, BLOCK_SIZE)
-        self.scheduler = Scheduler(self.pool, SchedulerSettings())
         self.received: list[ToEngine] = []
         self._inbox: SimpleQueue[ToEngine | Compiled | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -148,7 +146,7 @@ class ScriptedEngine:
             if self._refuse is None:
                 threading.Thread(target=self._listen, daemon=True).start()
                 EngineLoop(
-                    self.scheduler,
+                    Scheduler(self.pool, start.settings.scheduler),
                     self._runner,
                     self._inbox,
                     self._send,

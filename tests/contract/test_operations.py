@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
 
-from core.wire import Abort
+from core.wire import Abort, Finish, Submit
 from tests.contract.conftest import Server
 from tests.fakes_engine import GatedRunner
 
@@ -146,6 +147,42 @@ def test_a_caller_that_leaves_before_its_answer_is_given_up(gated: Gated) -> Non
     gated.wait_until(lambda: pool.referenced_blocks == 0)
     metrics = gated.server.client.get("/metrics").text
     assert 'floorline_requests_total{model="tinygpt",outcome="aborted"} 1.0' in metrics
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_is_not_admitted_in_time_is_refused_with_429_and_counted_so(
+    start: Callable[..., Server], stream: bool
+) -> None:
+    held = Gated(lambda runner: start(runner, max_num_seqs="1", queue_timeout="1e-9"))
+    lines = held.stream()
+    next(lines)
+    body = {"prompt": "b", "stream": stream}
+    with ThreadPoolExecutor(1) as pool:
+        late = pool.submit(held.server.client.post, "/v1/completions", json=body)
+        held.wait_until(lambda: held.server.service.supervisor.live == 2)
+        engine = held.server.launcher.engine
+        held.wait_until(lambda: sum(isinstance(m, Submit) for m in engine.received) == 2)
+        held.runner.gate.release()
+        held.wait_until(lambda: isinstance(engine.received[-1], Finish))
+        held.runner.open()
+        response = late.result()
+        list(lines)
+    if stream:
+        *_, error, done = response.text.split("\n\n")[:-1]
+        assert done == "data: [DONE]"
+        body = json.loads(error.removeprefix("data: "))
+    else:
+        assert response.status_code == 429
+        assert int(response.headers["retry-after"]) >= 1
+        body = response.json()
+    assert body["error"]["type"] == "rate_limit_error"
+    assert body["error"]["code"] == "overloaded"
+    held.wait_until(lambda: held.server.service.supervisor.live == 0)
+    metrics = held.server.client.get("/metrics").text
+    assert 'floorline_requests_total{model="tinygpt",outcome="refused"} 1.0' in metrics
+    assert 'floorline_requests_total{model="tinygpt",outcome="aborted"} 0.0' in metrics
+    debug = held.server.client.get("/debug/steps").json()["steps"]
+    assert debug[-1]["index"] == 100, "the first one ran to its end"
 
 
 def test_a_dead_engine_ends_streams_with_an_error_and_a_new_one_serves(gated: Gated) -> None:

@@ -223,7 +223,7 @@ def test_who_is_not_admitted_in_time_is_refused_and_the_engine_is_told(folder: P
             error = await late.end()
             assert isinstance(error, Overloaded)
             assert error.retry_after_s is not None
-            await session.engine_has(Abort(RequestId("late")))
+            await session.engine_has(Finish(RequestId("late"), 0, FinishReason.REFUSED))
             assert await long.end() is FinishReason.LENGTH
 
     run(test())

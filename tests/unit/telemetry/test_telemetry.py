@@ -17,6 +17,7 @@ from tests.unit.costmodel.models import peaks, piece
 from tests.unit.telemetry.scripted import MS, Scripted
 
 STOP, LENGTH, FAILED = FinishReason.STOP, FinishReason.LENGTH, FinishReason.FAILED
+REFUSED = FinishReason.REFUSED
 PRICED = TelemetrySettings(price_per_hour=3.6, slo="ttft=15ms,itl=12ms,e2e=1s")
 
 
@@ -201,9 +202,13 @@ def test_requests_add_up_at_every_scrape() -> None:
     assert scrape("floorline_requests_running") == 1
     assert scrape("floorline_requests_waiting", reason="kv") == 1
     assert_request_law(script)
-    script.idle(1, ended={"a": STOP, "b": FinishReason.ABORTED, "c": FAILED})
+    script.receive("d")
+    script.idle(1, ended={"a": STOP, "b": FinishReason.ABORTED, "c": FAILED, "d": REFUSED})
     assert_request_law(script)
-    assert script.scrape()("floorline_requests_total", outcome="refused") == 2
+    scrape = script.scrape()
+    assert scrape("floorline_requests_total", outcome="refused") == 2 + 1
+    waited = scrape("floorline_request_duration_seconds_count", finish_reason="refused")
+    assert waited == 1, "who is refused at once has no duration"
 
 
 def test_an_engine_that_dies_fails_what_is_live_and_counters_go_on() -> None:
@@ -235,6 +240,8 @@ def test_objectives_are_met_or_missed_by_request() -> None:
     script.step(piece("slow", length=32), admitted=(RequestId("slow"),), ended={"slow": STOP})
     script.receive("dead")
     script.fault(1, {"dead": FAILED})
+    script.receive("late")
+    script.idle(1, ended={"late": REFUSED})
     scrape = script.scrape()
 
     def counts(objective: str) -> tuple[float, ...]:
@@ -242,9 +249,9 @@ def test_objectives_are_met_or_missed_by_request() -> None:
         name = "floorline_slo_requests_total"
         return tuple(scrape(name, objective=objective, outcome=o) for o in outcomes)
 
-    assert counts("ttft") == (1, 2)
-    assert counts("itl") == (1, 1), "one token has no latency between tokens"
-    assert counts("e2e") == (2, 1)
+    assert counts("ttft") == (1, 3)
+    assert counts("itl") == (1, 2), "one token has no latency between tokens"
+    assert counts("e2e") == (2, 2)
 
 
 def test_tenants_pay_for_themselves_and_share_the_rest() -> None:
