@@ -172,6 +172,7 @@ class EngineLoop:
         except Exception as error:
             log.exception("step %d failed", self._steps + 1)
             message = f"{type(error).__name__}: {error}"
+            self._receive()
             self._ended += self._scheduler.fail(plan, message)
             start_ns, self._mark_ns = self._mark_ns, self._now_ns()
             kind, pool = type(error).__name__, self._pool_state()

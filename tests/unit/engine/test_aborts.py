@@ -156,10 +156,12 @@ def test_an_abort_in_the_middle_of_a_step_frees_the_blocks_before_the_next() -> 
     assert engine.finish() == dict.fromkeys(("big", "waits"), FinishReason.ABORTED)
 
 
-def test_an_abort_in_the_middle_of_a_step_that_raises_comes_too_late() -> None:
+def test_an_abort_in_the_middle_of_a_step_that_raises_is_an_abort() -> None:
     engine = Engine(raises=True)
     engine.submit("r")
-    engine.start()
+    engine.submit("other")
+    assert named(engine.start()) == ["r", "other"]
     engine.abort("r")
-    assert engine.finish() == {"r": FinishReason.FAILED}
-    assert len([m for m in engine.sent if isinstance(m, Fault)]) == 1
+    assert engine.finish() == {"r": FinishReason.ABORTED, "other": FinishReason.FAILED}
+    (fault,) = [m for m in engine.sent if isinstance(m, Fault)]
+    assert {end.id for end in fault.ended} == {"r", "other"}
