@@ -125,7 +125,7 @@ def read_settings(
         for name, value in given.items()
         if value is not None
     }
-    return resolve(flags, environment, _read_file(parsed.config))
+    return resolve(flags, environment, _read_file(parsed.config), parsed.config or "")
 
 
 def _warn_of_unknown(environment: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
@@ -84,7 +84,10 @@ OPTIONS: Final = tuple(options_of(Settings))
 
 
 def resolve(
-    flags: Mapping[str, Given], environment: Mapping[str, str], file: Mapping[str, Any]
+    flags: Mapping[str, Given],
+    environment: Mapping[str, str],
+    file: Mapping[str, Any],
+    file_name: str = "the config file",
 ) -> Settings:
     """Build the settings: a flag wins over a variable, that over the file, that over the default.
 
@@ -92,10 +95,10 @@ def resolve(
     may be repeated, the file has a list, and the variable words between spaces.
 
     Raises:
-        SettingsError: names the flag, variable or key, and what it takes.
+        SettingsError: names the flag, the variable, or the file and its key as it is written there,
+            and what it takes.
     """
-    keys = {key.replace("-", "_"): value for key, value in file.items()}
-    _refuse_unknown(keys, {option.name for option in OPTIONS})
+    keys = _keys_by_name(file, file_name)
     values: dict[tuple[str, ...], Any] = {}
     for option in OPTIONS:
         if option.name in flags:
@@ -105,8 +108,9 @@ def resolve(
             words: Given = text.split() if option.repeats else text
             values[option.path] = parse(option, words, option.variable)
         elif option.name in keys:
-            given = _given(option, keys[option.name])
-            values[option.path] = parse(option, given, f"config key {option.name}")
+            key = keys[option.name]
+            source = f"{file_name}: {key}"
+            values[option.path] = parse(option, _given(option, file[key], source), source)
     return _with_goal(typing.cast(Settings, _build(Settings, values)))
 
 
@@ -177,25 +181,38 @@ def _words(kind: type) -> str:
     )
 
 
-def _given(option: Option, value: Any) -> Given:
+def _keys_by_name(file: Mapping[str, Any], file_name: str) -> dict[str, str]:
+    """Find the key of each option that the file sets.
+
+    Raises:
+        SettingsError: a key is no option's, or sets one a second time.
+    """
+    keys: dict[str, str] = {}
+    for key in file:
+        name = key.replace("-", "_")
+        if name in keys:
+            raise SettingsError(f"{file_name}: {keys[name]} and {key} are the same key")
+        keys[name] = key
+    known = {option.name for option in OPTIONS}
+    unknown = sorted(key for name, key in keys.items() if name not in known)
+    if unknown:
+        raise SettingsError(f"{file_name}: unknown key: {', '.join(unknown)}")
+    return keys
+
+
+def _given(option: Option, value: Any, source: str) -> Given:
     """Take a key's value out of the file."""
     if option.repeats and isinstance(value, list):
-        return [_text(each, option.name) for each in value]
-    return _text(value, option.name)
+        return [_text(each, source) for each in value]
+    return _text(value, source)
 
 
-def _text(value: Any, name: str) -> str:
+def _text(value: Any, source: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise SettingsError(f"config key {name}: must be a text, a number, true or false")
-
-
-def _refuse_unknown(keys: Iterable[str], known: set[str]) -> None:
-    unknown = sorted(set(keys) - known)
-    if unknown:
-        raise SettingsError(f"unknown config key: {', '.join(unknown)}")
+    raise SettingsError(f"{source}: must be a text, a number, true or false")
 
 
 def _build(tree: type, values: Mapping[tuple[str, ...], Any], path: tuple[str, ...] = ()) -> Any:

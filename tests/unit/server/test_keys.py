@@ -85,5 +85,5 @@ def test_the_flag_is_repeated_the_variable_has_words_and_the_file_a_list() -> No
 def test_a_space_in_a_flag_or_in_the_file_does_not_make_two_keys_of_one() -> None:
     with pytest.raises(SettingsError, match=r"^--api-key: key 1 of 1"):
         resolve({"api_key": ["alice=1 2"]}, {}, {})
-    with pytest.raises(SettingsError, match=r"^config key api_key: key 1 of 1"):
-        resolve({}, {}, {"api_key": "alice=1 2"})
+    with pytest.raises(SettingsError, match=r"^a\.toml: api_key: key 1 of 1"):
+        resolve({}, {}, {"api_key": "alice=1 2"}, "a.toml")

@@ -71,19 +71,27 @@ def test_a_bad_value_is_refused_by_name(name: str, text: str, words: str) -> Non
         resolve({name: text}, {}, {})
     with pytest.raises(SettingsError, match=f"^{variable}: .*{words}"):
         resolve({}, {variable: text}, {})
-    with pytest.raises(SettingsError, match=f"config key {name}: .*{words}"):
-        resolve({}, {}, {name: text})
+    for key in (name, name.replace("_", "-")):
+        with pytest.raises(SettingsError, match=rf"^a\.toml: {key}: .*{words}"):
+            resolve({}, {}, {key: text}, "a.toml")
 
 
-@pytest.mark.parametrize("file", [{"prot": 1}, {"http": {"port": 1}}])
-def test_an_unknown_key_of_the_file_is_refused_by_name(file: dict[str, object]) -> None:
-    with pytest.raises(SettingsError, match=f"unknown config key: {next(iter(file))}"):
-        resolve({}, {}, file)
+@pytest.mark.parametrize("file", [{"max-num-sqs": 1}, {"max_num_sqs": 1}, {"http": {"port": 1}}])
+def test_an_unknown_key_of_the_file_is_refused_as_it_is_written(file: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match=rf"^a\.toml: unknown key: {next(iter(file))}$"):
+        resolve({}, {}, file, "a.toml")
 
 
-def test_a_list_in_the_file_is_refused() -> None:
-    with pytest.raises(SettingsError, match="config key port: must be a text"):
-        resolve({}, {}, {"port": [1]})
+def test_a_key_that_is_written_both_ways_is_refused() -> None:
+    file = {"kv-dtype": "fp16", "kv_dtype": "fp32"}
+    with pytest.raises(SettingsError, match=r"^a\.toml: kv-dtype and kv_dtype are the same key$"):
+        resolve({}, {}, file, "a.toml")
+
+
+@pytest.mark.parametrize("file", [{"max-num-seqs": [1]}, {"api_key": [["k"]]}])
+def test_a_list_in_the_file_is_refused(file: dict[str, object]) -> None:
+    with pytest.raises(SettingsError, match=rf"^a\.toml: {next(iter(file))}: must be a text"):
+        resolve({}, {}, file, "a.toml")
 
 
 def test_option_names_are_unique() -> None:
@@ -102,6 +110,15 @@ def test_the_command_line_reads_the_file_and_the_flags(tmp_path: Path) -> None:
     assert settings.engine.model.kv_dtype is KVFormat.FP16
     assert settings.http.port == 0
     assert not settings.telemetry.response_cost
+
+
+def test_an_error_names_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "floorline.toml"
+    config.write_text("max-num-seqs = 0\n")
+    parsed = build_parser().parse_args(["serve", "--config", str(config)])
+    with pytest.raises(SettingsError) as caught:
+        read_settings(parsed, {})
+    assert str(caught.value) == f"{config}: max-num-seqs: '0' must be above zero"
 
 
 @pytest.mark.parametrize(
