@@ -10,7 +10,6 @@ clock, so that other work on the machine does not count.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import random
@@ -19,10 +18,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import log10
-from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from bench.command import Command
 from core.request import RequestId, SamplingParams
 from core.settings import EngineSettings, ModelSettings, SchedulerSettings
 from core.step import StepPlan, StepResult
@@ -184,14 +183,20 @@ def _height(share: float) -> float:
     return 360 - 100 * -log10(1 - min(share, 0.999))
 
 
+def options() -> Command:
+    parser = Command("bench.chunked_prefill", __doc__)
+    parser.option("--model", "what runs, as for serve", default="tinygpt")
+    goal = "time between tokens that auto sizes chunks for, in ms"
+    parser.option("--goal-ms", goal, type=float, default=30.0, metavar="MS")
+    clock = "run one thread, and time it by its processor seconds"
+    parser.option("--processor-time", clock, "by the wall's clock", action="store_true")
+    parser.file("--json", "the rows and every way's limits")
+    parser.file("--svg", "a plot of the latencies")
+    return parser
+
+
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--model", default="tinygpt")
-    options.add_argument("--goal-ms", type=float, default=30.0)
-    options.add_argument("--processor-time", action="store_true")
-    options.add_argument("--json", type=Path)
-    options.add_argument("--svg", type=Path)
-    chosen = options.parse_args()
+    chosen = options().parse_args()
     runs = ways(chosen.goal_ms)
     for run in runs:
         measure(run, chosen.model, chosen.processor_time)

@@ -11,7 +11,6 @@ Times are of the forward pass, without sampling, and the best of all passes on e
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -21,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bench.command import Command
 from bench.log_plot import DASHED, DOTTED, SOLID, Line, Plot, svg
 from bench.validate_costmodel import Point, fit, measure
 from core.formats import WeightFormat
@@ -125,30 +125,35 @@ def draw(lines: Sequence[tuple[Line, Line]], model: str, path: Path) -> None:
     path.write_text(svg(title, (left, right)))
 
 
+def options() -> Command:
+    parser = Command("bench.growth", __doc__)
+    parser.option("--model", "what we run, as for serve", default="smollm2-135m")
+    parser.count("--rounds", 3, "rounds, ours and the peer's by turns")
+    parser.count("--passes", 9, "passes of each of our steps in a round")
+    python = "a Python that has llama-cpp-python"
+    parser.option("--peer-python", python, "no peer", metavar="PYTHON")
+    models = "the peer's files of the model, one a width"
+    parser.option("--models", models, "no peer", nargs="+", default=[], metavar="GGUF")
+    parser.file("--json", "all points and fits")
+    parser.file("--svg", "a plot of them")
+    return parser
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--passes", type=int, default=9, help="of each of our steps, in a round")
-    parser.add_argument("--peer-python", help="a Python that has llama-cpp-python")
-    parser.add_argument("--models", nargs="+", default=[], metavar="GGUF", help="for the peer")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--svg", type=Path)
-    options = parser.parse_args()
-    if bool(options.models) != bool(options.peer_python):
+    parser = options()
+    chosen = parser.parse_args()
+    if bool(chosen.models) != bool(chosen.peer_python):
         parser.error("--peer-python and --models go together")
     before = os.getloadavg()
-    engines = {width: load(width, options.model) for width in WIDTHS}
+    engines = {width: load(width, chosen.model) for width in WIDTHS}
     threads = engines[WIDTHS[0]].threads
     rounds: dict[WeightFormat, list[list[Point]]] = {width: [] for width in WIDTHS}
     peers: dict[str, Grown] = {}
-    for _ in range(options.rounds):
+    for _ in range(chosen.rounds):
         for width, engine in engines.items():
-            rounds[width].append(run_ours(engine, options.passes))
-        for model in options.models:
-            found = run_peer(options.peer_python, model, threads)
+            rounds[width].append(run_ours(engine, chosen.passes))
+        for model in chosen.models:
+            found = run_peer(chosen.peer_python, model, threads)
             peers[model] = found.best(peers.get(model, found))
     lines, record = [], []
     for (width, runs), colour in zip(rounds.items(), OURS, strict=True):
@@ -163,14 +168,14 @@ def main() -> None:
     lines += [peer.lines(PEERS[i % len(PEERS)]) for i, peer in enumerate(peers.values())]
     for line in (line for pair in lines for line in pair):
         print(line)
-    if options.svg:
-        draw(lines, options.model, options.svg)
-    if options.json:
+    if chosen.svg:
+        draw(lines, chosen.model, chosen.svg)
+    if chosen.json:
         machine = f"{platform.machine()}, {threads} threads"
-        about = {"machine": machine, "model": options.model}
+        about = {"machine": machine, "model": chosen.model}
         about |= {"load_average": [*before, *os.getloadavg()]}
         shown = about | {"ours": record, "peers": [asdict(peer) for peer in peers.values()]}
-        options.json.write_text(json.dumps(shown, indent=1) + "\n")
+        chosen.json.write_text(json.dumps(shown, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -99,16 +99,24 @@ def bench(path: str, threads: int, parallel: int, prompt: int, gen: int, clock: 
 
 
 def main() -> None:
+    line, _, rest = __doc__.partition("\n")
     ap = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=line,
+        epilog=rest.strip("\n"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    ap.add_argument("model")
-    ap.add_argument("--threads", type=int, default=2)
-    ap.add_argument("--parallel", default="1,4,8,16")
-    ap.add_argument("--prompt", type=int, default=64)
-    ap.add_argument("--gen", type=int, default=32)
-    ap.add_argument("--clock", choices=CLOCKS, default="wall")
-    ap.add_argument("--quantize", nargs=2, metavar=("KIND", "OUT"))
+
+    def add(flag: str, help: str, **how) -> None:
+        ap.add_argument(flag, help=f"{help} (default: %(default)s)", **how)
+
+    ap.add_argument("model", help="a GGUF file")
+    add("--threads", "threads", type=int, default=2, metavar="N")
+    add("--parallel", "sequences in a step, by commas", default="1,4,8,16", metavar="N,…")
+    add("--prompt", "tokens of each prompt", type=int, default=64, metavar="N")
+    add("--gen", "tokens decoded for each sequence", type=int, default=32, metavar="N")
+    add("--clock", "the wall's seconds, or the process's CPU time", choices=CLOCKS, default="wall")
+    kinds = f"write the model to OUT as {', '.join(QUANTS)}, and time nothing (default: time it)"
+    ap.add_argument("--quantize", nargs=2, metavar=("KIND", "OUT"), help=kinds)
     a = ap.parse_args()
     lc.llama_log_set(_silent, ctypes.c_void_p(0))
     if a.quantize:

@@ -21,6 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bench.bars import Bar
+from bench.command import Command
 from bench.native import CLOCKS, Bench, load, time_step
 from core.formats import WeightFormat
 
@@ -106,17 +107,22 @@ def _attention(median: dict[str, float]) -> float:
     return ours / floor
 
 
+def options() -> Command:
+    parser = Command("bench.peers", __doc__)
+    python = "a Python that has llama-cpp-python"
+    parser.add_argument("--peer-python", required=True, metavar="PYTHON", help=python)
+    models = "the peer's files of the default model, one of each width"
+    parser.add_argument("--models", nargs=3, required=True, metavar=PEERS, help=models)
+    parser.count("--threads", 2, "threads of either side")
+    parser.count("--rounds", 3, "rounds, the peer's and ours by turns")
+    clock = "what seconds are: the wall's, or the process's own CPU time"
+    parser.option("--clock", clock, choices=CLOCKS, default="wall")
+    parser.file("--json", "the bars and every reading")
+    return parser
+
+
 def main(say: Callable[[str], None] = print) -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--peer-python", required=True, help="a Python that has llama-cpp-python")
-    parser.add_argument("--models", nargs=3, required=True, metavar=PEERS)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--clock", choices=CLOCKS, default="wall")
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+    arguments = options().parse_args()
     ours = {width: load(width, arguments.threads, arguments.clock) for width in WIDTHS}
     readings: Readings = defaultdict(list)
     for _ in range(arguments.rounds):

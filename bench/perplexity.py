@@ -8,7 +8,6 @@ re-quantised; `native` with fp32 activations is the oracle of the very same weig
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from bench.command import Command
 from bench.native import BLOCK_SIZE, Bench, load
 from core.formats import WeightFormat
 from engine.checkpoint.locate import locate
@@ -93,13 +93,15 @@ def agreement(found: Sequence[int], oracle: Sequence[int]) -> float:
     return (same.index(False) if False in same else len(same)) / len(same)
 
 
+def options() -> Command:
+    parser = Command("bench.perplexity", __doc__)
+    parser.count("--threads", 2, "threads of the kernels")
+    parser.file("--json", "the rows")
+    return parser
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+    arguments = options().parse_args()
     text = locate("smollm2-135m", 0).open().files[TOKENIZER_FILE]
     tokens = Tokenizer.from_str(text).encode(TEXT.read_text()).ids
     prompts = [tokens[i : i + PROMPT_TOKENS] for i in range(0, len(tokens), WINDOW // 4)]
@@ -108,8 +110,7 @@ def main() -> None:
     found = []
     print(f"{len(tokens)} tokens, {len(prompts)} prompts of {PROMPT_TOKENS}")
     for weights, activations, kv in RUNS:
-        options = {"activations": activations, "kv_format": kv}
-        bench = load(weights, arguments.threads, **options)
+        bench = load(weights, arguments.threads, activations=activations, kv_format=kv)
         continued = [greedy(bench, prompt) for prompt in prompts]
         oracle = oracle or continued
         same = float(np.mean([agreement(*pair) for pair in zip(continued, oracle, strict=True)]))

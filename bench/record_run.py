@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from bench.command import Command
 from core.formats import KVFormat, Storage
 from core.machine import Peaks
 from core.model import ModelConfig
@@ -110,7 +111,12 @@ def run_of(ready: Ready, steps: list[StepReport], cost: dict[str, Any]) -> RealR
     )
 
 
+def options() -> Command:
+    return Command("bench.record_run", __doc__)
+
+
 def main() -> None:
+    options().parse_args()
     text = msgspec.json.encode(asyncio.run(record()))
     sys.stdout.write(msgspec.json.format(text, indent=0).decode() + "\n")
 

@@ -8,15 +8,14 @@ What slices share is counted with the plan.
 
 from __future__ import annotations
 
-import argparse
 import json
 import platform
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from bench.command import Command
 from core.request import Request, RequestId
 from core.settings import SchedulerSettings
 from kvcache.pool import BlockPool
@@ -91,11 +90,15 @@ def abort_costs(waiting: int) -> dict[str, Any]:
     return {"waiting": waiting, "abort_us": total_ms * 1e3 / waiting}
 
 
+def options() -> Command:
+    parser = Command("bench.scheduler", __doc__)
+    parser.count("--steps", 200, "steps that each figure is taken from")
+    parser.file("--json", "the figures")
+    return parser
+
+
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--steps", type=int, default=200)
-    options.add_argument("--json", type=Path)
-    chosen = options.parse_args()
+    chosen = options().parse_args()
     steps = []
     for running in (10, 100, 1_000):
         tight = running * 4  # blocks for 64 tokens each: decode runs into the limit and preempts

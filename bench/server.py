@@ -14,7 +14,6 @@ between two chunks of an answer, each a token. The engine's own figures are from
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -28,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.bars import Bar
+from bench.command import Command
 from lab.server import Server, serving
 
 POISSON = ("--requests", "40", "--prompt", "32-96", "--output", "16-48")
@@ -173,28 +173,31 @@ def bars(median: dict[str, float], peers: list[str]) -> list[Bar]:
     return found
 
 
+def options() -> Command:
+    parser = Command("bench.server", __doc__)
+    peers = "servers to compare with, which run already and are idle"
+    parser.option("--peer", peers, "none", nargs="+", default=[], metavar="URL")
+    parser.count("--starts", 3, "starts of our server that are timed")
+    parser.count("--rounds", 1, "rounds of traffic, to ours and to the peers by turns")
+    parser.file("--json", "the bars and every reading")
+    return parser
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--peer", nargs="+", default=[], metavar="URL")
-    parser.add_argument("--starts", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    peers = {f"peer {url}": url for url in options.peer}
+    chosen = options().parse_args()
+    peers = {f"peer {url}": url for url in chosen.peer}
     before = os.getloadavg()
-    readings = measure(peers, options.starts, options.rounds)
+    readings = measure(peers, chosen.starts, chosen.rounds)
     median = {name: statistics.median(values) for name, values in readings.items()}
     for name, value in median.items():
         print(f"{name:58s} {value:9.2f}")
     found = bars(median, list(peers))
     for bar in found:
         print(bar)
-    if options.json:
+    if chosen.json:
         record = {"bars": [asdict(bar) | {"held": bar.held} for bar in found]}
         record |= {"readings": readings, "load_average": [*before, *os.getloadavg()]}
-        options.json.write_text(json.dumps(record, indent=1) + "\n")
+        chosen.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ import socket
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from bench.command import Command
 from core.machine import Peaks
 from core.request import RequestId, SamplingParams
 from core.settings import EngineSettings, ModelSettings, TelemetrySettings
@@ -176,19 +176,23 @@ def machine(ready: Ready) -> str:
     return f"{platform.machine()}, Python {platform.python_version()}, {kernels}"
 
 
+def options() -> Command:
+    parser = Command("bench.telemetry", __doc__)
+    parser.option("--model", "what runs, as for serve", default="smollm2-135m")
+    parser.count("--rounds", 20, "rounds watched, and as many unwatched")
+    parser.file("--json", "the figures")
+    return parser
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="smollm2-135m")
-    parser.add_argument("--rounds", type=int, default=20, help="of each kind")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    result = asyncio.run(measure(options))
+    chosen = options().parse_args()
+    result = asyncio.run(measure(chosen))
     for figure in (*result["figures"], *result["prices"]):
         print(" ".join(f"{name}={value:.5g}" for name, value in figure.items()))
     worst = max(price["percent_of_step"] for price in result["prices"])
     print(f"{result['machine']}: worst {worst:.2f} % of the step (goal {GOAL_PERCENT} %)")
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    if chosen.json:
+        chosen.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,19 +11,18 @@ what each further term would explain: where one brings R² up, that is the term 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
 
+from bench.command import Command
 from core.formats import Backend
 from core.machine import Peaks
 from core.request import BlockId, Request, RequestId
@@ -60,27 +59,33 @@ class Point:
         return f"{self.kind}: {self.batch} × {self.length} tokens after {self.context}"
 
 
+def options() -> Command:
+    parser = Command("bench.validate_costmodel", __doc__)
+    parser.option("--model", "what runs, as for serve", default="tinygpt")
+    backends = tuple(Backend)
+    parser.option("--backend", "what computes", type=Backend, choices=backends, default="auto")
+    memory = "memory for the KV store; MB and MiB alike are 2^20 bytes"
+    parser.option("--kv-memory", memory, default="1GB", metavar="SIZE")
+    parser.count("--passes", 5, "passes of each step, of which the best counts")
+    parser.file("--json", "the points and the fit")
+    parser.file("--html", "a page that plots them")
+    return parser
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="tinygpt")
-    parser.add_argument("--backend", type=Backend, choices=tuple(Backend), default=Backend.AUTO)
-    parser.add_argument("--kv-memory", default="1GB")
-    parser.add_argument("--passes", type=int, default=5, help="the best of so many counts")
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--html", type=Path)
-    options = parser.parse_args()
+    chosen = options().parse_args()
     engine = load_engine(
         EngineSettings(
-            model=ModelSettings(model=options.model),
-            kv=KVSettings(kv_memory=options.kv_memory),
+            model=ModelSettings(model=chosen.model),
+            kv=KVSettings(kv_memory=chosen.kv_memory),
             scheduler=SchedulerSettings(max_num_batched_tokens=max(PREFILLS)),
-            backend=options.backend,
+            backend=chosen.backend,
         )
     )
     before = os.getloadavg()
-    points = measure_grid(engine, options.passes)
+    points = measure_grid(engine, chosen.passes)
     result = fit(points) | {
-        "model": options.model,
+        "model": chosen.model,
         "machine": f"{platform.processor() or platform.machine()}, {engine.threads} threads",
         "load_average": [*before, *os.getloadavg()],
         "backend": f"{engine.backend} ({engine.isa})",
@@ -90,10 +95,10 @@ def main() -> None:
     for name, value in result.items():
         if name != "points":
             print(f"{name:32} {value}")
-    if options.json:
-        options.json.write_text(json.dumps(result, indent=1))
-    if options.html:
-        picture(points, engine.peaks, result).write_html(options.html, include_plotlyjs="cdn")
+    if chosen.json:
+        chosen.json.write_text(json.dumps(result, indent=1))
+    if chosen.html:
+        picture(points, engine.peaks, result).write_html(chosen.html, include_plotlyjs="cdn")
 
 
 def measure_grid(engine: Engine, passes: int) -> list[Point]:

@@ -11,7 +11,6 @@ so a step that is off shows in its ratio of KV or in that of the rest, whichever
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import subprocess
@@ -22,6 +21,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
+from bench.command import Command
 from core.formats import KVFormat, MatrixFormat, Storage
 from core.request import RequestId
 from core.wire import SliceRecord
@@ -152,14 +152,18 @@ class Simulator:
         return int(found[1].replace(",", ""))
 
 
+def options() -> Command:
+    parser = Command("bench.verify_bytes", __doc__)
+    driver = "the compiled decode_driver, which the simulator runs"
+    parser.add_argument("--driver", type=Path, required=True, metavar="PROGRAM", help=driver)
+    isa = "its instruction set; valgrind 3.19 does not know AVX-512"
+    parser.option("--isa", isa, default="avx2", metavar="ISA")
+    parser.file("--markdown", "the table of docs/cost-model.md")
+    return parser
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--driver", type=Path, required=True)
-    parser.add_argument("--isa", default="avx2", help="valgrind 3.19 does not know AVX-512")
-    parser.add_argument("--markdown", type=Path, help="write the table of docs/cost-model.md")
-    arguments = parser.parse_args()
+    arguments = options().parse_args()
     simulator = Simulator(arguments.driver, arguments.isa)
     kinds = product(MatrixFormat, KVFormat, BATCHES)
     found = []
