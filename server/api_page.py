@@ -88,7 +88,9 @@ memory and output. Parts of text are joined by line breaks.
 
 ## Errors
 
-`{{"error": {{"message", "type", "param", "code"}}}}`, all four always there.
+`{{"error": {{"message", "type", "param", "code"}}}}`, all four always there. What fails once a
+stream has begun is an event of it, before `[DONE]`. Overloaded is a request that finds the queue
+full, or waits longer than `--queue-timeout` to be admitted.
 
 | status | type | code |
 |---|---|---|
