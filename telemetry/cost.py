@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from costmodel.floor import Regime
+from costmodel.floor import REGIMES
 from telemetry.entry import Entry, Stage
 
 
@@ -111,12 +111,10 @@ def _floor_ns(entries: Sequence[Entry]) -> int | None:
 
 
 def _regime(entries: Sequence[Entry]) -> str | None:
-    """The regime of most of the steps' time."""
-    sums: dict[Regime, int] = {}
-    for entry in entries:
-        for regime, ns in entry.regime_ns.items():
-            sums[regime] = sums.get(regime, 0) + ns
-    return str(max(sums, key=sums.__getitem__)) if sums else None
+    """The regime of most of the steps' time; of two with as much, the first of `REGIMES`."""
+    sums = [sum(entry.regime_ns.get(regime, 0) for entry in entries) for regime in REGIMES]
+    longest = max(sums)
+    return str(REGIMES[sums.index(longest)]) if longest else None
 
 
 def _ms(ns: float) -> float:

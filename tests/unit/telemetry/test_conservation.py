@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.request import FinishReason, RequestId
@@ -185,6 +185,7 @@ class OneByOne(Scripted):
 
 @settings(max_examples=8, deadline=None)
 @given(seed=st.integers(0, 2**32), memory=st.sampled_from((1e8, 1e10, 1e12)))
+@example(seed=18825844, memory=1e10)  # a request with as much time in one regime as in another
 def test_books_kept_in_bursts_are_those_kept_step_by_step(seed: int, memory: float) -> None:
     priced = TelemetrySettings(price_per_hour=7.2, slo="ttft=20ms,itl=15ms")
     workloads = [
