@@ -35,7 +35,7 @@ load: setup ## send the standard Poisson traffic to PORT
 test: setup ## every test that is not slow
 	$(BIN)/pytest -m "not slow"
 
-test-slow: setup ## the slow tests: the real model, real processes, real Prometheus
+test-slow: $(VENV)/.kernel-tools ## the slow tests: the real model, real processes, NEON in an emulator
 	$(BIN)/pytest -m slow
 
 check: setup ## lint, format and types
@@ -47,10 +47,10 @@ $(VENV)/.kernel-tools: $(VENV)/.installed
 	$(PIP) cmake ninja nanobind
 	@touch $@
 
-verify-bytes sanitize: export PATH := $(CURDIR)/$(BIN):$(PATH)
+test-slow verify-bytes sanitize: export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 verify-bytes: $(VENV)/.kernel-tools ## count, in a simulated cache, the bytes that native decode steps read
-	cmake -G Ninja -S kernels -B build/kernels -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
+	cmake -G Ninja -S kernels -B build/kernels -DFLOORLINE_MODULE=OFF
 	cmake --build build/kernels --target decode_driver
 	python -m bench.verify_bytes --driver build/kernels/decode_driver
 

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <numeric>
 
-#include "native_model.h"
+#include "driver_weights.h"
 
 using namespace floorline;
 
@@ -27,45 +27,6 @@ Model tinygpt() {
   m.norm_eps = 1e-5f;
   m.layers.resize(6);
   return m;
-}
-
-class Weights {
- public:
-  void matrix(const std::string& name, Format format, int rows, int columns) {
-    add(name, {nullptr, stored_bytes(format, rows, columns), rows, columns, format});
-  }
-  void vector(const std::string& name, int width) {
-    add(name, {nullptr, width * sizeof(float), 1, width, Format::fp32});
-  }
-  std::map<std::string, Tensor> all;
-
- private:
-  void add(const std::string& name, Tensor tensor) {
-    memory_.emplace_back(tensor.bytes, uint8_t{0x11});
-    tensor.data = memory_.back().data();
-    all[name] = tensor;
-  }
-  std::vector<std::vector<uint8_t>> memory_;
-};
-
-Weights weights_of(const Model& m, Format format) {
-  Weights w;
-  for (size_t i = 0; i < m.layers.size(); ++i) {
-    const std::string prefix = "layers." + std::to_string(i) + ".";
-    w.vector(prefix + "input_norm", m.hidden);
-    w.vector(prefix + "post_norm", m.hidden);
-    w.matrix(prefix + "q_proj", format, m.q_width(), m.hidden);
-    w.matrix(prefix + "k_proj", format, m.kv_width(), m.hidden);
-    w.matrix(prefix + "v_proj", format, m.kv_width(), m.hidden);
-    w.matrix(prefix + "o_proj", format, m.hidden, m.q_width());
-    w.matrix(prefix + "gate_proj", format, m.inner, m.hidden);
-    w.matrix(prefix + "up_proj", format, m.inner, m.hidden);
-    w.matrix(prefix + "down_proj", format, m.hidden, m.inner);
-  }
-  w.vector("final_norm", m.hidden);
-  w.matrix("embed", format, m.vocab, m.hidden);
-  w.matrix("lm_head", format, m.vocab, m.hidden);
-  return w;
 }
 
 void decode(NativeModel& model, int context, int batch, int steps) {
@@ -109,8 +70,9 @@ int main(int count, char** arguments) {
   options.isa = arguments[6];
   options.windows.assign(6, 0);
   options.inverse_frequencies.assign(32, 0.5f);
-  const Format format = format_named(arguments[1]);
-  NativeModel model(tinygpt(), options, weights_of(tinygpt(), format).all);
+  auto constant = [](uint8_t* data, const Tensor& t) { std::memset(data, 0x11, t.bytes); };
+  const Weights weights(tinygpt(), format_named(arguments[1]), constant);
+  NativeModel model(tinygpt(), options, weights.all);
   decode(model, context, batch, steps);
   std::printf("%zu %zu\n", model.weight_bytes(), model.kv_bytes());
   return 0;

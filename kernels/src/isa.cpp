@@ -3,6 +3,11 @@
 
 #include <cstring>
 
+#if defined(FLOORLINE_ARM) && defined(__linux__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
+
 namespace floorline {
 
 #ifdef FLOORLINE_X86
@@ -10,6 +15,14 @@ namespace avx512 {
 extern const Isa kIsa;
 }
 namespace avx2 {
+extern const Isa kIsa;
+}
+#endif
+#ifdef FLOORLINE_ARM
+namespace neon_dot {
+extern const Isa kIsa;
+}
+namespace neon {
 extern const Isa kIsa;
 }
 #endif
@@ -24,6 +37,16 @@ struct Choice {
   bool runs;
 };
 
+#ifdef FLOORLINE_ARM
+bool has_dot() {
+#ifdef __linux__
+  return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+#else
+  return false;  // how to ask is known for Linux alone
+#endif
+}
+#endif
+
 // Best first.
 std::vector<Choice> choices() {
   std::vector<Choice> all;
@@ -33,6 +56,10 @@ std::vector<Choice> choices() {
                      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")});
   all.push_back({&avx2::kIsa, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                                   __builtin_cpu_supports("f16c")});
+#endif
+#ifdef FLOORLINE_ARM
+  all.push_back({&neon_dot::kIsa, has_dot()});
+  all.push_back({&neon::kIsa, true});
 #endif
   all.push_back({&portable::kIsa, true});
   return all;

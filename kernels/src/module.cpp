@@ -153,7 +153,7 @@ void product(const Array& x, const nb::tuple& packed, const Writable& y,
 
 std::vector<std::string> isas() {
   std::vector<std::string> names;
-  for (const char* name : {"avx512", "avx2", "portable"})
+  for (const char* name : {"avx512", "avx2", "neon_dot", "neon", "portable"})
     if (find_isa(name) != nullptr) names.push_back(name);
   return names;
 }

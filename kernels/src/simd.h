@@ -1,15 +1,10 @@
 // The vocabulary that kernels are written in: sixteen lanes, whatever the instruction set.
-// Compiled once for each; FLOORLINE_ISA names the namespace, so that no code is shared by accident.
+// Compiled once for each, over its FLOORLINE_SIMD; FLOORLINE_ISA names the namespace, so that no
+// code is shared by accident.
 #pragma once
 #include "half.h"
 
-#if defined(__AVX512VNNI__) && defined(__AVX512BW__) && defined(__AVX512VL__)
-#include "simd_avx512.h"
-#elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#include "simd_avx2.h"
-#else
-#include "simd_portable.h"
-#endif
+#include FLOORLINE_SIMD
 
 #define UNROLL _Pragma("GCC unroll 16")
 
