@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from engine.batch import StepBatch
+from engine.step_tensors import StepTensors
 
 _ALIKE_TOKENS: Final = 256  # contexts up to here are cheap enough to pad to each other
 _MAX_GROUP_KEYS: Final = 2**16  # bounds the gathered copy: 50 MB a tensor at 192 floats a key
@@ -36,7 +36,7 @@ class AttentionGroup:
 
 
 def group_attention(
-    batch: StepBatch, block_size: int, windows: frozenset[int | None], heads_per_kv_head: int
+    batch: StepTensors, block_size: int, windows: frozenset[int | None], heads_per_kv_head: int
 ) -> tuple[AttentionGroup, ...]:
     """Split a step's slices into groups. Cost: O(padded queries × padded keys) for the masks."""
     starts, contexts = batch.query_starts.numpy(), batch.contexts.numpy()
@@ -62,7 +62,7 @@ def _alike(lengths: np.ndarray, contexts: np.ndarray) -> Iterator[np.ndarray]:
 
 def _group(
     members: np.ndarray,
-    batch: StepBatch,
+    batch: StepTensors,
     block_size: int,
     windows: frozenset[int | None],
     heads_per_kv_head: int,

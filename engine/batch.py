@@ -1,13 +1,14 @@
-"""One step as flat tensors: what the forward pass is told. No request is known below this file."""
+"""One step laid out flat: what the forward pass is told. No request is known below this file.
+
+Plain lists: a step's weights have swept this code out of the caches, and what is short is then
+done soonest. Each network makes its own arrays of them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-import numpy as np
-import torch
-
-from core.step import Slice, StepPlan
+from core.step import StepPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +18,13 @@ class StepBatch:
     Shapes: T tokens, B slices, M blocks of the longest table, R rows whose logits are needed.
     """
 
-    token_ids: torch.Tensor  # [T] int64
-    positions: torch.Tensor  # [T] int64
-    slots: torch.Tensor  # [T] int64: block × block_size + offset
-    query_starts: torch.Tensor  # [B + 1] int64: slice b is tokens starts[b] … starts[b + 1] - 1
-    contexts: torch.Tensor  # [B] int64: tokens with KV once this step's are written
-    block_tables: torch.Tensor  # [B, M] int64, padded with 0
-    logit_rows: torch.Tensor  # [R] int64: the last token of each that samples, then all scored
+    token_ids: list[int] = field(default_factory=list)  # [T]
+    positions: list[int] = field(default_factory=list)  # [T]
+    slots: list[int] = field(default_factory=list)  # [T]: block × block_size + offset
+    block_tables: list[list[int]] = field(default_factory=list)  # [B, M], padded with 0
+    query_starts: list[int] = field(default_factory=lambda: [0])  # [B + 1]: slice b is tokens
+    #   starts[b] … starts[b + 1] - 1
+    logit_rows: list[int] = field(default_factory=list)  # [R]: each last that samples, then scored
 
 
 def build_batch(plan: StepPlan, block_size: int) -> StepBatch:
@@ -32,40 +33,27 @@ def build_batch(plan: StepPlan, block_size: int) -> StepBatch:
     Invariant: each slice's block table covers its tokens; the scheduler saw to it.
     Cost: O(T + B × M) on the host.
     """
-    slices = plan.slices
-    lengths = np.array([piece.length for piece in slices])  # [B]
-    starts = np.array([piece.start for piece in slices])  # [B]
-    query_starts = np.concatenate(([0], np.cumsum(lengths)))  # [B + 1]
-    contexts = starts + lengths  # [B]
-    tables = _block_tables(slices, -(-contexts // block_size))  # [B, M]
-
-    slice_of = np.repeat(np.arange(len(slices)), lengths)  # [T]
-    positions = np.arange(query_starts[-1]) - query_starts[slice_of] + starts[slice_of]  # [T]
-    blocks = tables[slice_of, positions // block_size]  # [T]
-    samples = np.array([piece.samples for piece in slices], dtype=bool)  # [B]
-    scored = [
-        np.asarray(piece.scored, dtype=np.int64) - piece.start + first
-        for piece, first in zip(slices, query_starts[:-1], strict=True)
-    ]
-    return StepBatch(
-        token_ids=torch.tensor([token for piece in slices for token in _tokens(piece)]),
-        positions=torch.from_numpy(positions),
-        slots=torch.from_numpy(blocks * block_size + positions % block_size),
-        query_starts=torch.from_numpy(query_starts),
-        contexts=torch.from_numpy(contexts),
-        block_tables=torch.from_numpy(tables),
-        logit_rows=torch.from_numpy(np.concatenate((query_starts[1:][samples] - 1, *scored))),
-    )
+    batch = StepBatch()
+    scored: list[int] = []
+    for piece in plan.slices:
+        request, first = piece.request, len(batch.token_ids)
+        table, end = request.block_table, piece.start + piece.length
+        assert len(table) * block_size >= end, f"{request.id}: too few blocks"
+        for position in range(piece.start, end):
+            batch.token_ids.append(request.token_at(position))
+            batch.positions.append(position)
+            batch.slots.append(table[position // block_size] * block_size + position % block_size)
+        batch.block_tables.append(table[: -(-end // block_size)])
+        batch.query_starts.append(len(batch.token_ids))
+        if piece.samples:
+            batch.logit_rows.append(len(batch.token_ids) - 1)
+        scored += [first + position - piece.start for position in piece.scored]
+    batch.logit_rows.extend(scored)
+    _pad(batch.block_tables)
+    return batch
 
 
-def _tokens(piece: Slice) -> list[int]:
-    end = piece.start + piece.length
-    return [piece.request.token_at(position) for position in range(piece.start, end)]
-
-
-def _block_tables(slices: tuple[Slice, ...], blocks: np.ndarray) -> np.ndarray:
-    tables = np.zeros((len(slices), blocks.max()), dtype=np.int64)  # [B, M]
-    for row, (piece, count) in enumerate(zip(slices, blocks, strict=True)):
-        assert len(piece.request.block_table) >= count, f"{piece.request.id}: too few blocks"
-        tables[row, :count] = piece.request.block_table[:count]
-    return tables
+def _pad(tables: list[list[int]]) -> None:
+    width = max(map(len, tables))
+    for table in tables:
+        table += [0] * (width - len(table))

@@ -17,7 +17,7 @@ from engine.grammar import Matcher
 
 
 def adjust(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
-    """Prepare the logits [R, V] of the tokens that come next in `requests`.
+    """Prepare the logits of the tokens that come next in R `requests`: the first R rows.
 
     In this order: repetition, presence and frequency penalties, bias; then masks, which give
     -inf: stop tokens before `min_tokens`, ids not allowed, bad words, the grammar. A row that
@@ -35,7 +35,7 @@ def adjust(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
     _bias(rows, [request.sampling for request in chosen])
     _mask(rows, chosen)
     rows[broken] = torch.nan
-    return logits.index_copy(0, torch.tensor(asking), rows)
+    return logits[: len(requests)].index_copy(0, torch.tensor(asking), rows)
 
 
 def _asks(request: Request) -> bool:

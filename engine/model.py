@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from core.model import ModelConfig
-from engine.batch import StepBatch
 from engine.kvstore import KVLayer, KVStore
 from engine.ops import Attention, Matrix, Ops
 from engine.rotary import inverse_frequencies, rotations
+from engine.step_tensors import StepTensors
 from engine.weights import Weights
 
 
@@ -59,7 +59,7 @@ class Decoder:
         self._final_norm = weights["final_norm"]  # [hidden]
         self._lm_head = ops.pack(weights["embed" if config.tied_embeddings else "lm_head"])
 
-    def forward(self, batch: StepBatch, attention: Attention, kv: KVStore) -> torch.Tensor:
+    def forward(self, batch: StepTensors, attention: Attention, kv: KVStore) -> torch.Tensor:
         """Run a step's tokens through every layer. Mutates: the KV store at the batch's slots.
 
         Returns: logits [R, V] of the rows that sample, fp32.

@@ -63,7 +63,8 @@ class NativeNetwork:
         self.weight_bytes = allocated_bytes(weights, config)
         copied = self._model.weight_bytes
         assert sum(self.weight_bytes.values()) == copied, "the native model copied other bytes"
-        self._logits = np.empty((1, config.vocab_size), np.float32)  # grows to the widest step
+        self._logits = torch.empty(1, config.vocab_size)  # grows to the widest step
+        self._rows = self._logits.numpy()
 
     def prepare(self, batch: StepBatch) -> tuple[np.ndarray, ...]:
         fields = (
@@ -74,16 +75,16 @@ class NativeNetwork:
             batch.query_starts,
             batch.logit_rows,
         )
-        return tuple(field.numpy().astype(np.int32) for field in fields)
+        return tuple(np.array(field, np.int32) for field in fields)
 
     def forward(self, prepared: tuple[np.ndarray, ...]) -> Forward:
         rows = len(prepared[-1])
-        if rows > len(self._logits):
-            self._logits = np.empty((rows, self._logits.shape[1]), np.float32)
-        logits = self._logits[:rows]
+        if rows > len(self._rows):
+            self._logits = torch.empty(rows, self._logits.shape[1])
+            self._rows = self._logits.numpy()
         greatest = np.empty(rows, np.int32)
-        self._model.step(*prepared, logits, greatest)
-        return Forward(torch.from_numpy(logits), greatest.tolist())
+        self._model.step(*prepared, self._rows[:rows], greatest)
+        return Forward(self._logits, greatest.tolist())
 
 
 def _packed(

@@ -16,13 +16,13 @@ Prepared = Any  # a batch as the network laid it out for itself
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """What a forward pass gives. Shapes: R rows, V vocabulary.
+    """What a forward pass gives. Shapes: R rows, V vocabulary; there may be more rows, unused.
 
     `greatest` holds the first id of each row's greatest logit, -1 where the row has NaN or that
     is infinite; None where the network did not look.
     """
 
-    logits: torch.Tensor  # [R, V] fp32; the next forward may reuse their memory
+    logits: torch.Tensor  # [≥ R, V] fp32; the next forward may reuse their memory
     greatest: Sequence[int] | None = None
 
 

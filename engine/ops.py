@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import torch
 
 from core.model import Activation
-from engine.batch import StepBatch
 from engine.kvstore import KVLayer
+from engine.step_tensors import StepTensors
 
 Matrix = Any  # a weight as the implementation packed it
 Attention = Any  # a step's attention as the implementation laid it out
@@ -50,7 +50,7 @@ class Ops(Protocol):
     ) -> None:
         """Store keys and values [T, K, D] at slots [T]. Mutates: the layer."""
 
-    def plan_attention(self, batch: StepBatch, block_size: int) -> Attention:
+    def plan_attention(self, batch: StepTensors, block_size: int) -> Attention:
         """Lay a step's attention out, once for all layers; on the host, before the forward."""
 
     def attend(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,25 +20,25 @@ NOT_FINITE: Final = "the model gave a number that is not finite"
 NOTHING_ALLOWED: Final = "what the request masks leaves no token"
 
 
-def outcome_of(plan: StepPlan, forward: Forward) -> StepResult:
+def outcome_of(plan: StepPlan, forward: Forward, forward_ns: int = 0) -> StepResult:
     """Draw for the rows that sample, and score the prompt rows that ask for it.
 
     Shapes: the rows are in the order of `StepBatch.logit_rows`. They are left as they are.
-    Returns: a result without times; a row with NaN fails its request and no other.
+    Returns: a row with NaN fails its request and no other; `sample_ns` is what this took.
     """
+    start_ns = time.monotonic_ns()
     pieces = [piece for piece in plan.slices if piece.samples]
     requests = [piece.request for piece in pieces]
     logits = forward.logits
-    raw = logits[: len(pieces)]  # [samples, V]
-    adjusted = adjust(raw, requests)
-    greatest = forward.greatest if adjusted is raw else None
+    adjusted = adjust(logits, requests)
+    greatest = forward.greatest if adjusted is logits else None
     params = [request.sampling for request in requests]
     drawn = sample(adjusted, params, [piece.start + piece.length for piece in pieces], greatest)
     tokens: dict[RequestId, int] = {}
     scores = list(_scores(plan))
     failed = {ask.id: NOT_FINITE for ask in scores if not _is_finite(logits[ask.row])}
-    for row, (request, token) in enumerate(zip(requests, drawn.tokens, strict=True)):
-        if not drawn.finite[row]:
+    for row, (request, token) in enumerate(zip(requests, drawn, strict=True)):
+        if token < 0:
             failed[request.id] = _why(request, adjusted[row])
         elif request.id not in failed:
             tokens[request.id] = token
@@ -46,6 +47,8 @@ def outcome_of(plan: StepPlan, forward: Forward) -> StepResult:
         failed,
         logprobs=logprobs(logits, list(_asks(requests, tokens))),
         prompt_logprobs=logprobs(logits, [ask for ask in scores if ask.id not in failed]),
+        forward_ns=forward_ns,
+        sample_ns=time.monotonic_ns() - start_ns,
     )
 
 

@@ -18,35 +18,29 @@ from core.request import SamplingParams
 _CANDIDATES: Final = 1024  # a nucleus rarely holds more; where it does, the whole row is sorted
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
-    """Shapes: R rows. A row that is not `finite` has no token that means anything."""
-
-    tokens: list[int]
-    finite: list[bool]
-
-
 def sample(
     logits: torch.Tensor,
     params: Sequence[SamplingParams],
     positions: Sequence[int],
     greatest: Sequence[int] | None = None,
-) -> Sampled:
-    """Draw a token for each row of logits [R, V]; `positions` are those of the drawn tokens.
+) -> list[int]:
+    """Draw a token for each of the first R rows of logits, one for each of `params`.
 
-    -inf masks a token; a row with NaN or infinity, or with nothing but masks, is not finite.
-    `greatest` begins with what `_greatest` would find, where the network found it already.
+    `positions` [R] are those of the drawn tokens. -inf masks a token. `greatest` begins with what
+    `_greatest` would find, where the network found it already.
     The filters apply in this order: temperature, top-k, top-p of what is left, min-p.
     Cost: greedy rows a maximum, unfiltered rows a running sum, filtered rows a partial sort.
+    Returns: -1 for a row with NaN or infinity, or with nothing but masks.
     """
-    tokens = list(_greatest(logits) if greatest is None else greatest[: len(params)])
-    finite = [token >= 0 for token in tokens]
-    drawn = [row for row, p in enumerate(params) if p.temperature > 0 and finite[row]]
+    if greatest is None:
+        greatest = _greatest(logits[: len(params)])
+    tokens = list(greatest[: len(params)])
+    drawn = [row for row, p in enumerate(params) if p.temperature > 0 and tokens[row] >= 0]
     if drawn:
         rules = _Rules.of([params[row] for row in drawn], [positions[row] for row in drawn])
         for row, token in zip(drawn, _draw(logits[drawn], rules).tolist(), strict=True):
             tokens[row] = token
-    return Sampled(tokens, finite)
+    return tokens
 
 
 def _greatest(logits: torch.Tensor) -> list[int]:

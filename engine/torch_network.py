@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from core.model import TensorRole
 from engine.batch import StepBatch
 from engine.kvstore import KVStore
 from engine.model import Decoder
 from engine.network import Forward
 from engine.ops import Attention, Ops
+from engine.step_tensors import StepTensors, step_tensors
 
 
 class TorchNetwork:
@@ -23,9 +26,10 @@ class TorchNetwork:
         self.block_size, self.kv_bytes = kv.block_size, kv.nbytes
         self.weight_bytes = weight_bytes
 
-    def prepare(self, batch: StepBatch) -> tuple[StepBatch, Attention]:
-        return batch, self._ops.plan_attention(batch, self._kv.block_size)
+    def prepare(self, batch: StepBatch) -> tuple[StepTensors, Attention]:
+        tensors = step_tensors(batch)
+        return tensors, self._ops.plan_attention(tensors, self._kv.block_size)
 
-    def forward(self, prepared: tuple[StepBatch, Any]) -> Forward:
-        batch, attention = prepared
-        return Forward(self._decoder.forward(batch, attention, self._kv))
+    @torch.inference_mode()
+    def forward(self, prepared: tuple[StepTensors, Any]) -> Forward:
+        return Forward(self._decoder.forward(*prepared, self._kv))

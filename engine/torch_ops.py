@@ -12,9 +12,9 @@ import torch.nn.functional as F  # noqa: N812
 
 from core.model import Activation, ModelConfig
 from engine.attention import AttentionGroup, group_attention
-from engine.batch import StepBatch
 from engine.kvstore import KVLayer
 from engine.ops import Matrix
+from engine.step_tensors import StepTensors
 
 _FP16_PRODUCT = "fbgemm" in torch.backends.quantized.supported_engines
 
@@ -64,7 +64,7 @@ class TorchOps:
         for store, new in ((layer.keys, keys), (layer.values, values)):
             store.flatten(0, 1).index_copy_(0, slots, new.to(store.dtype))
 
-    def plan_attention(self, batch: StepBatch, block_size: int) -> tuple[AttentionGroup, ...]:
+    def plan_attention(self, batch: StepTensors, block_size: int) -> tuple[AttentionGroup, ...]:
         return group_attention(batch, block_size, self._windows, self._heads_per_kv_head)
 
     def attend(

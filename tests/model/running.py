@@ -21,6 +21,7 @@ from engine.model_runner import ModelRunner
 from engine.native_network import NativeNetwork, NativeSizes
 from engine.packing import PanelPacker
 from engine.prepare import PreparedModel, prepare
+from engine.step_tensors import step_tensors
 from engine.torch_network import TorchNetwork
 from engine.torch_ops import TorchOps
 from engine.weights import Weights, load_weights
@@ -55,7 +56,7 @@ class Model:
 
     @torch.inference_mode()
     def logits(self, plan: StepPlan, kv: KVStore) -> torch.Tensor:
-        batch = build_batch(plan, kv.block_size)
+        batch = step_tensors(build_batch(plan, kv.block_size))
         attention = self.ops.plan_attention(batch, kv.block_size)
         return self.decoder.forward(batch, attention, kv)
 

@@ -9,6 +9,7 @@ from core.step import StepPlan
 from engine.attention import group_attention
 from engine.batch import build_batch
 from engine.outcome import NOT_FINITE
+from engine.step_tensors import step_tensors
 from tests.model.oracle import Oracle
 from tests.model.running import BLOCK_SIZE, sliced
 
@@ -57,7 +58,7 @@ def test_decode_rows_are_not_padded_to_the_width_of_prefill() -> None:
     """16 requests in decode beside a prefill of 112: two groups, and no padded query at all."""
     decode = [sliced(tuple(range(40)), 4 * i, 39, 1) for i in range(16)]
     prefill = sliced(tuple(range(112)), 64, 0, 112)
-    batch = build_batch(StepPlan((*decode, prefill)), BLOCK_SIZE)
+    batch = step_tensors(build_batch(StepPlan((*decode, prefill)), BLOCK_SIZE))
     rows, prompt = group_attention(batch, BLOCK_SIZE, frozenset({None}), 1)
     assert (rows.queries.shape, prompt.queries.shape) == ((16, 1), (1, 112))
     assert rows.keys.numel() == 16 * 40
@@ -66,13 +67,13 @@ def test_decode_rows_are_not_padded_to_the_width_of_prefill() -> None:
 def test_one_long_context_does_not_widen_the_gather_of_short_ones() -> None:
     short = [sliced(tuple(range(100)), 8 * i, 99, 1) for i in range(63)]
     long = sliced(tuple(range(8000)), 600, 7999, 1)
-    batch = build_batch(StepPlan((*short, long)), BLOCK_SIZE)
+    batch = step_tensors(build_batch(StepPlan((*short, long)), BLOCK_SIZE))
     groups = group_attention(batch, BLOCK_SIZE, frozenset({None}), 1)
     assert sum(group.keys.numel() for group in groups) == 63 * 100 + 8000
 
 
 def test_a_group_of_long_contexts_is_split_before_its_copy_grows_large() -> None:
     slices = tuple(sliced(tuple(range(8000)), 500 * i, 7999, 1) for i in range(20))
-    batch = build_batch(StepPlan(slices), BLOCK_SIZE)
+    batch = step_tensors(build_batch(StepPlan(slices), BLOCK_SIZE))
     groups = group_attention(batch, BLOCK_SIZE, frozenset({None}), 1)
     assert [group.queries.shape[0] for group in groups] == [8, 8, 4]
