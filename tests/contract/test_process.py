@@ -73,6 +73,13 @@ def test_a_killed_engine_is_told_to_its_streams_and_replaced(serving: Process) -
     assert answer.json()["usage"]["completion_tokens"] == 2
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="no such policy here")
+def test_every_thread_of_the_engine_gives_way_to_the_server(serving: Process) -> None:
+    tasks = Path(f"/proc/{serving.engine_pid}/task").iterdir()
+    assert {os.sched_getscheduler(int(task.name)) for task in tasks} == {os.SCHED_BATCH}
+    assert os.sched_getscheduler(serving.popen.pid) == os.SCHED_OTHER
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_and_ends_with_status_0(serving: Process, number: int) -> None:
     engine_pid = serving.engine_pid
