@@ -18,7 +18,7 @@ from bench.command import Command
 from core.formats import KVFormat, Storage
 from core.machine import Peaks
 from core.model import ModelConfig
-from core.request import RequestId, SamplingParams
+from core.request import FinishReason, RequestId, SamplingParams
 from core.settings import EngineSettings, TelemetrySettings
 from core.wire import Fault, Idle, Ready, StepReport, Submit
 from server.engine_client import EngineClient
@@ -75,6 +75,7 @@ class Recorder:
         return False
 
     def on_peaks(self, peaks: Peaks) -> None: ...
+    def on_finish_sent(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None: ...
 
 
 async def record() -> RealRun:

@@ -24,7 +24,7 @@ from typing import Any
 
 from bench.command import Command
 from core.machine import Peaks
-from core.request import RequestId, SamplingParams
+from core.request import FinishReason, RequestId, SamplingParams
 from core.settings import EngineSettings, ModelSettings, TelemetrySettings
 from core.wire import Fault, Idle, Ready, StepReport, Submit
 from server.engine_client import EngineClient
@@ -71,6 +71,7 @@ class Switch:
         return False
 
     def on_peaks(self, peaks: Peaks) -> None: ...
+    def on_finish_sent(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None: ...
 
 
 async def run_round(

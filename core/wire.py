@@ -217,7 +217,10 @@ FromEngine = Ready | StepReport | Idle | Fault | Measured
 
 
 class Description(msgspec.Struct, frozen=True):
-    """What a model is, and what of this machine no server tells. Nothing is loaded for it."""
+    """What a model is, and what of this machine no server tells.
+
+    No weight is kept for it; those in bf16 are read, to see whether fp16 has their range.
+    """
 
     model: ModelConfig
     storage: Storage  # with `--weights native`

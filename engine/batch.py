@@ -6,8 +6,11 @@ done soonest. Each network makes its own arrays of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import numpy as np
+
+from core.request import BlockId
 from core.step import StepPlan
 
 
@@ -18,13 +21,20 @@ class StepBatch:
     Shapes: T tokens, B slices, M blocks of the longest table, R rows whose logits are needed.
     """
 
-    token_ids: list[int] = field(default_factory=list)  # [T]
-    positions: list[int] = field(default_factory=list)  # [T]
-    slots: list[int] = field(default_factory=list)  # [T]: block × block_size + offset
-    block_tables: list[list[int]] = field(default_factory=list)  # [B, M], padded with 0
-    query_starts: list[int] = field(default_factory=lambda: [0])  # [B + 1]: slice b is tokens
-    #   starts[b] … starts[b + 1] - 1
-    logit_rows: list[int] = field(default_factory=list)  # [R]: each last that samples, then scored
+    token_ids: list[int]  # [T]
+    positions: list[int]  # [T]
+    slots: list[int]  # [T]: block × block_size + offset
+    block_tables: list[list[BlockId]]  # [B, ≤ M]: as many as the context has
+    query_starts: list[int]  # [B + 1]: slice b is tokens starts[b] … starts[b + 1] - 1
+    logit_rows: list[int]  # [R]: the last token of each that samples, then all scored
+
+    def padded_tables(self, dtype: type[np.signedinteger]) -> np.ndarray:
+        """Give the block tables as one array [B, M], padded with 0."""
+        width = max(map(len, self.block_tables))
+        tables = np.zeros((len(self.block_tables), width), dtype)
+        for row, table in zip(tables, self.block_tables, strict=True):
+            row[: len(table)] = table
+        return tables
 
 
 def build_batch(plan: StepPlan, block_size: int) -> StepBatch:
@@ -33,27 +43,19 @@ def build_batch(plan: StepPlan, block_size: int) -> StepBatch:
     Invariant: each slice's block table covers its tokens; the scheduler saw to it.
     Cost: O(T + B × M) on the host.
     """
-    batch = StepBatch()
-    scored: list[int] = []
+    tokens, positions, slots = list[int](), list[int](), list[int]()
+    tables, starts, sampled, scored = list[list[BlockId]](), [0], list[int](), list[int]()
     for piece in plan.slices:
-        request, first = piece.request, len(batch.token_ids)
+        request, first = piece.request, len(tokens)
         table, end = request.block_table, piece.start + piece.length
         assert len(table) * block_size >= end, f"{request.id}: too few blocks"
         for position in range(piece.start, end):
-            batch.token_ids.append(request.token_at(position))
-            batch.positions.append(position)
-            batch.slots.append(table[position // block_size] * block_size + position % block_size)
-        batch.block_tables.append(table[: -(-end // block_size)])
-        batch.query_starts.append(len(batch.token_ids))
+            tokens.append(request.token_at(position))
+            positions.append(position)
+            slots.append(table[position // block_size] * block_size + position % block_size)
+        tables.append(table[: -(-end // block_size)])
+        starts.append(len(tokens))
         if piece.samples:
-            batch.logit_rows.append(len(batch.token_ids) - 1)
+            sampled.append(len(tokens) - 1)
         scored += [first + position - piece.start for position in piece.scored]
-    batch.logit_rows.extend(scored)
-    _pad(batch.block_tables)
-    return batch
-
-
-def _pad(tables: list[list[int]]) -> None:
-    width = max(map(len, tables))
-    for table in tables:
-        table += [0] * (width - len(table))
+    return StepBatch(tokens, positions, slots, tables, starts, sampled + scored)

@@ -24,7 +24,7 @@ def adjust(logits: torch.Tensor, requests: Sequence[Request]) -> torch.Tensor:
     holds NaN keeps one, whatever is masked.
 
     Cost: where a row asks, a copy of all; for those that do, a pass over their known tokens.
-    Returns: [R, V]; `logits` itself where no row asks.
+    Returns: [R, V]; where no row asks `logits` itself, which may have more rows.
     """
     asking = [row for row, request in enumerate(requests) if _asks(request)]
     if not asking:

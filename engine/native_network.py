@@ -67,15 +67,14 @@ class NativeNetwork:
         self._rows = self._logits.numpy()
 
     def prepare(self, batch: StepBatch) -> tuple[np.ndarray, ...]:
-        fields = (
-            batch.token_ids,
-            batch.positions,
-            batch.slots,
-            batch.block_tables,
-            batch.query_starts,
-            batch.logit_rows,
+        return (
+            np.array(batch.token_ids, np.int32),
+            np.array(batch.positions, np.int32),
+            np.array(batch.slots, np.int32),
+            batch.padded_tables(np.int32),
+            np.array(batch.query_starts, np.int32),
+            np.array(batch.logit_rows, np.int32),
         )
-        return tuple(np.array(field, np.int32) for field in fields)
 
     def forward(self, prepared: tuple[np.ndarray, ...]) -> Forward:
         rows = len(prepared[-1])

@@ -20,7 +20,7 @@ NOT_FINITE: Final = "the model gave a number that is not finite"
 NOTHING_ALLOWED: Final = "what the request masks leaves no token"
 
 
-def outcome_of(plan: StepPlan, forward: Forward, forward_ns: int = 0) -> StepResult:
+def outcome_of(plan: StepPlan, forward: Forward, forward_ns: int) -> StepResult:
     """Draw for the rows that sample, and score the prompt rows that ask for it.
 
     Shapes: the rows are in the order of `StepBatch.logit_rows`. They are left as they are.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from engine.batch import StepBatch
@@ -23,7 +24,7 @@ class StepTensors:
 
 
 def step_tensors(batch: StepBatch) -> StepTensors:
-    def tensor(values: list[int] | list[list[int]]) -> torch.Tensor:
+    def tensor(values: list[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64)
 
     positions, starts = tensor(batch.positions), tensor(batch.query_starts)
@@ -31,7 +32,7 @@ def step_tensors(batch: StepBatch) -> StepTensors:
         token_ids=tensor(batch.token_ids),
         positions=positions,
         slots=tensor(batch.slots),
-        block_tables=tensor(batch.block_tables),
+        block_tables=torch.from_numpy(batch.padded_tables(np.int64)),
         query_starts=starts,
         logit_rows=tensor(batch.logit_rows),
         contexts=positions[starts[1:] - 1] + 1,

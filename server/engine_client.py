@@ -63,6 +63,9 @@ class Observer(Protocol):
     def on_idle(self, idle: Idle) -> None: ...
     def on_fault(self, fault: Fault) -> None: ...
     def on_peaks(self, peaks: Peaks) -> None: ...
+    def on_finish_sent(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None:
+        """Hear at once of an end that the server decided; tokens on their way are nobody's."""
+
     def wants_peaks(self) -> bool:
         """Say whether an idle engine should measure its peaks again."""
 
@@ -164,6 +167,8 @@ class EngineClient:
         try:
             while (message := await self._read()) is not None:
                 self._deliver(message)
+                if isinstance(message, StepReport):
+                    self._give_up_waiting(observer)
                 self._observe(observer, message)
         finally:
             self.close()
@@ -216,7 +221,6 @@ class EngineClient:
             self._deliver_ends(message.ended)
         if isinstance(message, StepReport):
             self.backlog.stepped((message.end_ns - message.start_ns) / 1e9)
-            self._give_up_waiting()
 
     def _deliver_tokens(self, report: StepReport) -> None:
         for record in report.slices:
@@ -243,12 +247,13 @@ class EngineClient:
         self.backlog.left(id)
         return self._streams.pop(id, None)
 
-    def _give_up_waiting(self) -> None:
+    def _give_up_waiting(self, observer: Observer) -> None:
         """End the requests that were not admitted in time."""
         for id in self.backlog.overdue(self._now_s(), self._queue_timeout_s):
             stream = self._let_go(id)
             assert stream is not None
             self.finish(id, 0, FinishReason.REFUSED)
+            observer.on_finish_sent(id, 0, FinishReason.REFUSED)
             waited = f"the request waited for more than {self._queue_timeout_s:g} s"
             stream.fail(Overloaded(waited, self.backlog.clears_after_s()))
 

@@ -73,4 +73,11 @@ const Isa* find_isa(const char* name) {
   return nullptr;
 }
 
+std::vector<std::string> isa_names() {
+  std::vector<std::string> names;
+  for (const Choice& choice : choices())
+    if (choice.runs) names.push_back(choice.isa->name);
+  return names;
+}
+
 }  // namespace floorline

@@ -1,5 +1,8 @@
 // One table of entry points for each instruction set that this build has.
 #pragma once
+#include <string>
+#include <vector>
+
 #include "model.h"
 #include "team.h"
 
@@ -19,5 +22,8 @@ struct Isa {
 // Give the entry points by name, or the fastest that this processor runs where `name` is empty.
 // Returns null where the build or the processor does not have it.
 const Isa* find_isa(const char* name);
+
+// Name all that this processor runs, the fastest first.
+std::vector<std::string> isa_names();
 
 }  // namespace floorline

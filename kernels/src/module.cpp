@@ -151,13 +151,6 @@ void product(const Array& x, const nb::tuple& packed, const Writable& y,
   isa->product(matrix, a, rows, integer_activations_named(activations), out, team);
 }
 
-std::vector<std::string> isas() {
-  std::vector<std::string> names;
-  for (const char* name : {"avx512", "avx2", "neon_dot", "neon", "portable"})
-    if (find_isa(name) != nullptr) names.push_back(name);
-  return names;
-}
-
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -179,7 +172,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("kv_bytes", &NativeModel::kv_bytes);
   m.def("product", &product, "x"_a, "packed"_a, "y"_a, nb::kw_only(), "activations"_a = "int8",
         "threads"_a = 1, "isa"_a = "");
-  m.def("isas", &isas);
+  m.def("isas", &isa_names);
 }
 
 }  // namespace floorline

@@ -106,7 +106,8 @@ class Team {
     return done;
   }
 
-  void open(uint32_t phase) {
+  // Inlined always: a copy that the linker shares might hold another instruction set's words.
+  [[gnu::always_inline]] void open(uint32_t phase) {
     done_.store(0, std::memory_order_relaxed);
     for (Range& range : ranges_)
       range.taken.store(uint64_t{phase} << 32, std::memory_order_relaxed);

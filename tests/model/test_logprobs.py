@@ -118,7 +118,7 @@ def test_a_prompt_row_that_is_not_finite_fails_its_request_alone() -> None:
     plan = StepPlan((scored("sick", params), scored("well", params)))
     logits = torch.zeros(6, 10)  # two that sample, then two scored of each
     logits[3, 4] = torch.nan
-    result = outcome_of(plan, Forward(logits))
+    result = outcome_of(plan, Forward(logits), 0)
     assert result.failed == {"sick": NOT_FINITE}
     assert result.tokens == {"well": 0}
     assert {each.id for each in (*result.logprobs, *result.prompt_logprobs)} == {"well"}
@@ -127,6 +127,6 @@ def test_a_prompt_row_that_is_not_finite_fails_its_request_alone() -> None:
 def test_a_request_that_masks_every_token_fails_alone_and_is_told_so() -> None:
     none = SamplingParams(allowed_token_ids=(1,), bad_words=((1,),), prompt_logprobs=0)
     plan = StepPlan((scored("none", none), scored("well", SamplingParams(prompt_logprobs=0))))
-    result = outcome_of(plan, Forward(torch.zeros(6, 10)))
+    result = outcome_of(plan, Forward(torch.zeros(6, 10)), 0)
     assert result.failed == {"none": NOTHING_ALLOWED}
     assert list(result.tokens) == ["well"]

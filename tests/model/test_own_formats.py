@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import gguf
+import numpy as np
 import pytest
 import torch
 
@@ -12,11 +14,13 @@ from core.formats import KVFormat, MatrixFormat, WeightFormat
 from core.settings import ModelSettings
 from costmodel.totals import Width, totals_of
 from engine.checkpoint.locate import locate
+from engine.checkpoint.source import KEPT_BLOCKS
 from engine.checkpoint.tokenizer import byte_tokenizer
 from engine.own_formats import own_storage
 from engine.packing import PanelPacker
 from engine.prepare import prepare
 from engine.weights import allocated_bytes, load_weights
+from kernels.gguf_blocks import repack
 from tests.model.families import build
 
 HUGE = 1e5  # beyond fp16, within bf16
@@ -31,6 +35,14 @@ def checkpoint_of(dtype: torch.dtype, folder: Path) -> str:
     model.save_pretrained(folder)
     (folder / "tokenizer.json").write_text(json.dumps(byte_tokenizer(())))
     return str(folder)
+
+
+@pytest.mark.parametrize(("kind", "expected"), KEPT_BLOCKS.items())
+def test_a_block_that_is_kept_becomes_the_format_that_was_foreseen(
+    kind: str, expected: MatrixFormat
+) -> None:
+    raw = gguf.quantize(np.zeros((16, 32), np.float32), gguf.GGMLQuantizationType[kind])
+    assert repack(raw, kind).format is expected
 
 
 def assert_foreseen(model: str) -> MatrixFormat:

@@ -46,6 +46,7 @@ class Ledger:
         self.doubts = False
         self.peaks: list[Peaks] = []
         self.measured = asyncio.Event()
+        self.finishes: list[tuple[RequestId, int, FinishReason]] = []
 
     def on_report(self, report: StepReport) -> None:
         self.idle.clear()
@@ -64,6 +65,9 @@ class Ledger:
     def on_peaks(self, peaks: Peaks) -> None:
         self.peaks.append(peaks)
         self.measured.set()
+
+    def on_finish_sent(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None:
+        self.finishes.append((id, n_tokens, reason))
 
 
 class Session:
@@ -224,6 +228,7 @@ def test_who_is_not_admitted_in_time_is_refused_and_the_engine_is_told(folder: P
             assert isinstance(error, Overloaded)
             assert error.retry_after_s is not None
             await session.engine_has(Finish(RequestId("late"), 0, FinishReason.REFUSED))
+            assert session.ledger.finishes == [(RequestId("late"), 0, FinishReason.REFUSED)]
             assert await long.end() is FinishReason.LENGTH
 
     run(test())

@@ -151,6 +151,19 @@ def test_tokens_after_a_stop_are_overrun_and_charged_to_nobody() -> None:
     assert_time_law(script)
 
 
+def test_a_token_of_a_request_that_was_refused_meanwhile_is_charged_to_nobody() -> None:
+    script = Scripted(PRICED)
+    key = script.receive("a")
+    script.telemetry.on_finish_sent(key, 0, REFUSED)  # told while its first step runs
+    script.step(piece("a", length=32), admitted=(key,), ended={"a": REFUSED}, tokens=((key, 7),))
+    scrape = script.scrape()
+    assert script.telemetry.cost([key]).cost_usd == 0
+    assert scrape("floorline_tokens_total", kind="overrun") == 1
+    assert scrape("floorline_tokens_total", kind="generated") == 0
+    assert scrape("floorline_requests_total", outcome="refused") == 1
+    assert_time_law(script)
+
+
 def test_a_stop_found_after_its_tokens_were_counted_still_ends_there() -> None:
     script = Scripted()
     key = one_request(script, tokens=2)
