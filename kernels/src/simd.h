@@ -14,6 +14,21 @@ inline int smaller(int a, int b) { return a < b ? a : b; }
 inline int larger(int a, int b) { return a > b ? a : b; }
 inline void prefetch(const void* p) { __builtin_prefetch(p, 0, 3); }
 
+// The first n lanes; the rest are 0. An instruction set with masks has overloads of its own.
+template <class T>
+inline Lanes load_part(const T* p, int n) {
+  T whole[kLanes] = {};
+  std::memcpy(whole, p, n * sizeof(T));
+  return load(whole);
+}
+template <class T>
+inline void store_part(T* p, Lanes x, int n) {
+  if (n == kLanes) return store(p, x);
+  T whole[kLanes];
+  store(whole, x);
+  std::memcpy(p, whole, n * sizeof(T));
+}
+
 // e^x to two units in the last place; 0 below the smallest normal number.
 // Source: Cephes expf (S. Moshier), its range reduction and coefficients.
 inline Lanes exponential(Lanes x) {

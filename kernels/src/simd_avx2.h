@@ -39,12 +39,6 @@ inline Lanes load(const int8_t* p) {
   };
   return {eight(p), eight(p + 8)};
 }
-template <class T>
-inline Lanes load_part(const T* p, int n) {
-  T whole[kLanes] = {};
-  std::memcpy(whole, p, n * sizeof(T));
-  return load(whole);
-}
 inline void store(float* p, Lanes x) {
   _mm256_storeu_ps(p, x.lo);
   _mm256_storeu_ps(p + 8, x.hi);
@@ -55,13 +49,6 @@ inline void store(Half* p, Lanes x) {
   };
   half(p, x.lo);
   half(p + 8, x.hi);
-}
-template <class T>
-inline void store_part(T* p, Lanes x, int n) {
-  if (n == kLanes) return store(p, x);
-  T whole[kLanes];
-  store(whole, x);
-  std::memcpy(p, whole, n * sizeof(T));
 }
 inline Lanes add(Lanes a, Lanes b) {
   return {_mm256_add_ps(a.lo, b.lo), _mm256_add_ps(a.hi, b.hi)};

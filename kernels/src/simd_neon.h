@@ -49,25 +49,12 @@ inline Lanes load(const int8_t* p) {
   return to_float({{vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low),
                     vmovl_s16(vget_low_s16(high)), vmovl_high_s16(high)}});
 }
-template <class T>
-inline Lanes load_part(const T* p, int n) {
-  T whole[kLanes] = {};
-  std::memcpy(whole, p, n * sizeof(T));
-  return load(whole);
-}
 inline void store(float* p, Lanes x) {
   for (int i = 0; i < 4; ++i) vst1q_f32(p + 4 * i, x.at[i]);
 }
 inline void store(Half* p, Lanes x) {
   for (int i = 0; i < 4; ++i)
     vst1_u16(&p[4 * i].bits, vreinterpret_u16_f16(vcvt_f16_f32(x.at[i])));
-}
-template <class T>
-inline void store_part(T* p, Lanes x, int n) {
-  if (n == kLanes) return store(p, x);
-  T whole[kLanes];
-  store(whole, x);
-  std::memcpy(p, whole, n * sizeof(T));
 }
 inline Lanes add(Lanes a, Lanes b) {
   return map([&](int i) { return vaddq_f32(a.at[i], b.at[i]); });

@@ -45,20 +45,10 @@ inline Lanes load(const Half* p) {
 inline Lanes load(const int8_t* p) {
   return map([=](int i) { return static_cast<float>(p[i]); });
 }
-inline Lanes load_part(const float* p, int n) {
-  return map([=](int i) { return i < n ? p[i] : 0; });
+inline void store(float* p, Lanes x) { std::memcpy(p, x.at, sizeof x.at); }
+inline void store(Half* p, Lanes x) {
+  for (int i = 0; i < kLanes; ++i) p[i] = to_half(x.at[i]);
 }
-inline Lanes load_part(const Half* p, int n) {
-  return map([=](int i) { return i < n ? to_float(p[i]) : 0; });
-}
-inline Lanes load_part(const int8_t* p, int n) {
-  return map([=](int i) { return i < n ? static_cast<float>(p[i]) : 0.f; });
-}
-inline void store_part(float* p, Lanes x, int n) { std::memcpy(p, x.at, n * sizeof(float)); }
-inline void store_part(Half* p, Lanes x, int n) {
-  for (int i = 0; i < n; ++i) p[i] = to_half(x.at[i]);
-}
-inline void store(float* p, Lanes x) { store_part(p, x, kLanes); }
 inline Lanes add(Lanes a, Lanes b) {
   return map([&](int i) { return a.at[i] + b.at[i]; });
 }
