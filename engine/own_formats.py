@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import torch
 
 from core.formats import MatrixFormat, Storage
 from core.model import TensorRole
@@ -11,22 +14,21 @@ from engine.checkpoint.source import KEPT_BLOCKS, Checkpoint
 from engine.rows import fits_fp16
 
 
-def own_format(name: str, checkpoint: Checkpoint) -> MatrixFormat:
-    """Choose our format for a matrix by its name; fp32 where we have none like its own.
+def own_format(kind: str, read: Callable[[], torch.Tensor]) -> MatrixFormat:
+    """Choose our format for a matrix of a checkpoint's type; fp32 where we have none like it.
 
-    Cost: reads a bf16 matrix, which stays in 16 bits where fp16 has the range of its numbers.
+    One in bf16 is read: it stays in 16 bits where fp16 has the range of its numbers.
     """
-    kind = checkpoint.kind(name)
     if kind in KEPT_BLOCKS:
         return KEPT_BLOCKS[kind]
-    narrow = kind == "F16" or (kind == "BF16" and fits_fp16(checkpoint.read(name)))
+    narrow = kind == "F16" or (kind == "BF16" and fits_fp16(read()))
     return MatrixFormat.FP16 if narrow else MatrixFormat.FP32
 
 
 def own_storage(checkpoint: Checkpoint) -> Storage:
     """Say how all matrices would be stored, before any is."""
     formats = {
-        spec.name: own_format(spec.name, checkpoint)
+        spec.name: own_format(checkpoint.kind(spec.name), partial(checkpoint.read, spec.name))
         for spec in checkpoint.config.tensors()
         if spec.role is not TensorRole.VECTOR
     }

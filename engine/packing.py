@@ -45,8 +45,9 @@ class PanelPacker:
         if self._weights is WeightFormat.NATIVE:
             if (blocks := checkpoint.blocks(spec.name)) is not None:
                 return repack(blocks.raw, blocks.kind)
-            tensor = checkpoint.checked(spec).float()
-            return pack(tensor.numpy(), own_format(spec.name, checkpoint))
+            tensor = checkpoint.checked(spec)
+            kind = own_format(checkpoint.kind(spec.name), lambda: tensor)
+            return pack(tensor.float().numpy(), kind)
         tensor, kind = checkpoint.checked(spec).float(), _UNIFORM[self._weights]
         if kind is MatrixFormat.FP16:
             check_fp16(spec, tensor)
