@@ -168,8 +168,8 @@ class Player:
             "stream": True,
             "stream_options": {"include_usage": True, "continuous_usage_stats": True},
         }
-        if self._spec.ignore_eos:
-            fields["ignore_eos"] = True
+        if self._spec.ignore_eos:  # each token past the end has a text, so that its arrival shows
+            fields |= {"ignore_eos": True, "skip_special_tokens": False}
         if self._target.floorline:
             fields["return_token_ids"] = True
         return json.dumps({**fields, **(self._spec.body or {})}).encode()

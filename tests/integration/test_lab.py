@@ -88,7 +88,7 @@ def test_every_experiment_runs_in_its_short_form(tmp_path: Path) -> None:
     done = subprocess.run(
         [*LAB, "all", "--out", str(out)], capture_output=True, text=True, check=False, timeout=850
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     outcomes = json.loads((out / "lab.json").read_text())["outcomes"]
     assert [outcome["number"] for outcome in outcomes] == [1, 2, 3, 4, 5, 6, 7, 8]
     predicted = json.loads((out / "predictions.json").read_text())

@@ -70,6 +70,15 @@ def test_each_way_to_fail_is_a_class_of_its_own(serve, load, failure, outcome) -
     assert run["outcomes"] == {outcome: 8, "ok": 32}
 
 
+def test_past_the_end_each_token_has_a_text_so_that_its_arrival_shows(serve, load) -> None:
+    server = serve(gap_s=0.001)
+    load(server, *FAST, "--ignore-eos")
+    load(server, *FAST)
+    bodies = [body for body in httpx.get(f"{server}/bodies").json() if body.get("stream")]
+    asked = [(body.get("ignore_eos"), body.get("skip_special_tokens")) for body in bodies]
+    assert asked == [(True, False)] * 40 + [(None, None)] * 40
+
+
 def test_a_bill_that_is_wrong_by_one_token_exits_5(serve, load) -> None:
     causes, run = load(serve(gap_s=0.001, overcount=1), *FAST)
     tokens = run["bill"]["tokens"]["output"]
