@@ -130,10 +130,10 @@ class EngineSettings:
         None, "threads of the engine", "threads", "N", otherwise="the cores it may use"
     )
     peak_bandwidth: float | None = setting(
-        None, "peak memory bandwidth", "bytes/s", "X", otherwise="measured"
+        None, "peak memory bandwidth, such as 94GB/s", "bytes/s", "X", otherwise="measured"
     )
     peak_flops: float | None = setting(
-        None, "peak arithmetic rate", "FLOP/s", "X", otherwise="measured"
+        None, "peak arithmetic rate, such as 2TFLOP/s", "FLOP/s", "X", otherwise="measured"
     )
 
 

@@ -32,29 +32,38 @@ class Lever:
     def decode(self) -> Decoding:
         return self.scenario.decode(self.batch)
 
+    @property
+    def fits(self) -> bool | None:
+        return self.scenario.fits(self.batch)
+
 
 def levers(base: Scenario, batch: int, speculation: Speculation | None) -> Iterator[Lever]:
-    """Yield every lever that can still be pulled; a width that is already reached is none."""
+    """Yield every lever that can still be pulled; a width that is already reached is none.
+
+    Nor is one whose gain nobody knows: none at all without KV, more FLOP/s where they are unknown.
+    """
+    if not base.kv_known:
+        return
     for name in ("int8", "int4"):
         changed = replace(base, weights=Width.parse(name))
         if changed.totals.weight_bytes < base.totals.weight_bytes:
             yield Lever(f"weights in {name}", WEIGHT_BYTES, changed, batch)
     eight = Width.parse("int8")
-    if base.totals.kv_token_bytes:
-        if eight.bits < base.kv.bits:
-            yield Lever("KV in int8", KV_BYTES, replace(base, kv=eight), batch)
-        yield from _fewer_kv_heads(base, batch)
-        half = replace(base, shared=max(base.context // 2, base.shared))
-        yield Lever("prefix reuse: half of the context shared", KV_BYTES, half, batch)
-    yield Lever(f"batch {2 * batch}", TOKENS_PER_READ, base, 2 * batch)
+    if eight.bits < base.kv.bits:
+        yield Lever("KV in int8", KV_BYTES, replace(base, kv=eight), batch)
+    yield from _fewer_kv_heads(base, batch)
+    half = replace(base, shared=max(base.context // 2, base.shared))
+    yield Lever("prefix reuse: half of the context shared", KV_BYTES, half, batch)
+    yield Lever(f"batch {2 * batch:,}", TOKENS_PER_READ, base, 2 * batch)
     drafts = speculation or EXAMPLE_SPECULATION
     name = f"speculation {drafts.drafts},{drafts.acceptance:g},{drafts.cost_ratio:g}"
     yield Lever(name, TOKENS_PER_READ, replace(base, speculation=drafts), batch)
     device = base.device
     wide = replace(device, bytes_per_s=2 * device.bytes_per_s)
     yield Lever("twice the bandwidth", BANDWIDTH, replace(base, device=wide), batch)
-    quick = replace(device, flops_per_s=2 * device.flops_per_s)
-    yield Lever("twice the FLOP/s", FLOPS, replace(base, device=quick), batch)
+    if base.flops_known:
+        quick = replace(device, flops_per_s=2 * device.flops_per_s)
+        yield Lever("twice the FLOP/s", FLOPS, replace(base, device=quick), batch)
 
 
 def _fewer_kv_heads(base: Scenario, batch: int) -> Iterator[Lever]:

@@ -87,19 +87,35 @@ class Scenario:
         return totals_of(self.model, self.weights, self.kv)
 
     @property
+    def kv_known(self) -> bool:
+        """Whether a context has a size; without one every decode is the weights' alone."""
+        return self.totals.kv_token_bytes > 0
+
+    @property
+    def flops_known(self) -> bool:
+        return math.isfinite(self.device.flops_per_s)
+
+    @property
     def weights_fit(self) -> bool:
         return self.totals.weight_bytes <= self.device.memory_bytes
 
     @property
     def requests_that_fit(self) -> int | None:
-        """Count requests of this length beside the weights; None where nothing bounds them."""
+        """Count requests of this length beside the weights; None where that is not known."""
+        if not self.weights_fit:
+            return 0
         totals, held = self.totals, self.shared * self.totals.kv_token_bytes
         own = (self.context - self.shared) * totals.kv_token_bytes
-        if math.isinf(self.device.memory_bytes) or not (own or held):
+        if math.isinf(self.device.memory_bytes) or not self.kv_known:
             return None
         if not own:
             return _UNLIMITED if totals.weight_bytes + held <= self.device.memory_bytes else 0
         return requests_that_fit(self.device.memory_bytes, totals.weight_bytes + held, own)
+
+    def fits(self, batch: int) -> bool | None:
+        """Say whether the memory holds `batch` requests; None where that is not known."""
+        fit = self.requests_that_fit
+        return None if fit is None else batch <= fit
 
     def weights_alone(self) -> Floor:
         """Floor one token at batch 1 as if there were no context: the line everybody quotes."""
@@ -123,10 +139,9 @@ class Scenario:
 
     def largest_batch(self, itl_s: float = math.inf) -> BatchLimit:
         """Find the largest batch whose ITL is within `itl_s`; more requests never lower it."""
-        fit = self.requests_that_fit
+        fit, most = self.requests_that_fit, self._most
         if not self.weights_fit:
             return BatchLimit(0, Binding.MEMORY)
-        most = _UNLIMITED if fit is None else min(fit, _UNLIMITED)
         batch = _last(most, lambda batch: self.decode(batch).itl_s <= itl_s)
         if batch == most:
             return BatchLimit(batch, None if fit is None else Binding.MEMORY)
@@ -134,8 +149,13 @@ class Scenario:
         return BatchLimit(batch, Binding.BANDWIDTH if by_bytes else Binding.COMPUTE)
 
     def prompts_within(self, ttft_s: float) -> int:
-        """Count the prompts that may come at once and all have their first token in time."""
-        return _last(_UNLIMITED, lambda requests: self.prefill(requests).s <= ttft_s)
+        """Count the prompts that fit, may come at once and all have their first token in time."""
+        return _last(self._most, lambda requests: self.prefill(requests).s <= ttft_s)
+
+    @property
+    def _most(self) -> int:
+        fit = self.requests_that_fit
+        return _UNLIMITED if fit is None else min(fit, _UNLIMITED)
 
     def _floor(self, bytes_: int, flops: int) -> Floor:
         device = self.device
@@ -152,8 +172,11 @@ def _last(most: int, holds: Callable[[int], bool]) -> int:
 
 
 def curve(scenario: Scenario, through: int = 1) -> list[Decoding]:
-    """Sample decode at powers of two, at `through`, and at the most that fit; empty for none."""
-    if not scenario.weights_fit:
+    """Sample decode at powers of two, at `through`, and at the most that fit.
+
+    Empty where nothing fits, and where no batch is known because the KV is not.
+    """
+    if not (scenario.weights_fit and scenario.kv_known):
         return []
     fit = scenario.requests_that_fit
     most = max(256, through) if fit is None else min(fit, 4096)

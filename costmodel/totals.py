@@ -21,6 +21,7 @@ from costmodel.work import attended_pairs
 _BITS: Final[Mapping[str, float]] = MappingProxyType(
     {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4}
 )
+WIDTHS: Final = tuple(_BITS)  # that have a name
 
 _STORED: Final[Mapping[str, Storage]] = MappingProxyType(
     {
@@ -55,8 +56,8 @@ class Width:
         except ValueError:
             bits = math.nan
         if not 0 < bits <= 64:
-            names = ", ".join(_BITS)
-            raise SettingsError(f"{text!r} is no width: one of {names}, or bits such as 4.5")
+            names = ", ".join(WIDTHS)
+            raise SettingsError(f"{text!r} is no width: one of {names}, or bits up to 64, as 4.5")
         return Width(text, bits, _STORED.get(text))
 
     @staticmethod

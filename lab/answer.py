@@ -1,17 +1,20 @@
 """A plan as one dictionary, from which text, JSON and page are drawn.
 
-Names end in their unit; None is "not known", or "no limit" where it stands for a count.
+Names end in their unit; None is "not known", or "no limit" where it stands for a count. `fits` says
+of each rate whether the device can hold what it takes: where it is false, nobody reaches it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from costmodel.capacity import crossover_tokens
 from costmodel.floor import Floor
 from costmodel.levers import levers
-from costmodel.planning import Decoding, Scenario, curve
+from costmodel.planning import Scenario, curve
 from lab.question import Question
 
 
@@ -29,35 +32,47 @@ def answer(question: Question) -> dict[str, Any]:
 
 def _model(question: Question, scenario: Scenario) -> dict[str, Any]:
     totals, context = scenario.totals, question.context
-    kv_bytes, weight_bytes = totals.kv_token_bytes, totals.weight_bytes
-    request_bytes = context * kv_bytes
-    work = totals.work(1, context, 1)
-    crossover = crossover_tokens(weight_bytes, kv_bytes) if kv_bytes else None
+    matrix_flops = context * totals.linear_flops_per_token + totals.lm_head_flops_per_row
     return {
         "name": question.name,
         "parameters": totals.parameters,
         "longest_context_tokens": question.longest,
         "weights": question.weights.name,
-        "weight_bytes": weight_bytes,
+        "weight_bytes": totals.weight_bytes,
         "kv_dtype": question.kv.name,
-        "kv_bytes_per_token": kv_bytes or None,
-        "kv_bytes_per_request": request_bytes or None,
-        "kv_bytes_at_concurrency": question.concurrency * request_bytes or None,
-        "weights_share_of_storage": weight_bytes / (weight_bytes + request_bytes),
-        "weights_share_of_step": work.weight_bytes / work.bytes,
-        "crossover_tokens": crossover,
-        "crossover_requests": crossover / context if crossover else None,
-        "prefill_matrix_flops": context * totals.linear_flops_per_token
-        + totals.lm_head_flops_per_row,
-        "prefill_flops": totals.work(1, 0, context).flops,
+        **_kv(question, scenario),
+        "prefill_matrix_flops": matrix_flops,
+        "prefill_flops": totals.work(1, 0, context).flops if scenario.kv_known else None,
     }
+
+
+def _kv(question: Question, scenario: Scenario) -> dict[str, Any]:
+    totals, context = scenario.totals, question.context
+    kv_bytes, weight_bytes = totals.kv_token_bytes, totals.weight_bytes
+    request_bytes, work = context * kv_bytes, totals.work(1, context, 1)
+    crossover = crossover_tokens(weight_bytes, kv_bytes) if scenario.kv_known else 0
+    return _if_known(
+        scenario.kv_known,
+        {
+            "kv_bytes_per_token": kv_bytes,
+            "kv_bytes_per_request": request_bytes,
+            "kv_bytes_at_concurrency": question.concurrency * request_bytes,
+            "weights_share_of_storage": weight_bytes / (weight_bytes + request_bytes),
+            "weights_share_of_step": work.weight_bytes / work.bytes,
+            "crossover_tokens": crossover,
+            "crossover_requests": crossover / context,
+        },
+    )
+
+
+def _if_known(known: bool, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep the names, and the values where they rest on what is known."""
+    return dict(values) if known else dict.fromkeys(values)
 
 
 def _device(question: Question, scenario: Scenario, price: float | None) -> dict[str, Any]:
     device, batch = scenario.device, question.concurrency
     alone = scenario.weights_alone()
-    prefills = {"alone": scenario.prefill(), "all_at_once": scenario.prefill(batch)}
-    fit = scenario.requests_that_fit
     return {
         "name": device.name,
         "source": device.source,
@@ -65,58 +80,78 @@ def _device(question: Question, scenario: Scenario, price: float | None) -> dict
         "flops_per_s": _finite(device.flops_per_s),
         "memory_bytes": _finite(device.memory_bytes),
         "price_usd_per_hour": price,
-        "weights_fit": scenario.weights_fit,
-        "requests_that_fit": fit,
-        "concurrency_fits": scenario.weights_fit and (fit is None or batch <= fit),
+        "weights_fit": scenario.weights_fit if math.isfinite(device.memory_bytes) else None,
+        "requests_that_fit": scenario.requests_that_fit,
+        "concurrency_fits": scenario.fits(batch),
         "weights_alone": {"floor_ms": alone.s * 1e3, "tokens_per_s": 1 / alone.s},
-        "prefill": {name: _floor(floor) for name, floor in prefills.items()},
-        "decode_alone": _decode(scenario.decode(1), price),
-        "decode": _decode(scenario.decode(batch), price),
+        "prefill": {"alone": _prefill(scenario, 1), "all_at_once": _prefill(scenario, batch)},
+        "decode_alone": _decode(scenario, 1, price),
+        "decode": _decode(scenario, batch, price),
         "goals": _goals(question, scenario),
-        "curve": [_decode(point, price) for point in curve(scenario, batch)],
+        "curve": [_decode(scenario, point.batch, price) for point in curve(scenario, batch)],
         "levers": _levers(question, scenario),
         "speculation": _speculation(question, scenario),
         "measured": _measured(question, scenario),
     }
 
 
-def _floor(floor: Floor) -> dict[str, Any]:
-    return {
-        "floor_ms": floor.s * 1e3,
-        "memory_ms": floor.memory_s * 1e3,
+def _floor(scenario: Scenario, floor: Floor) -> dict[str, Any]:
+    """Tell both terms; which is the larger is known where both are."""
+    by_flops = {
         "compute_ms": floor.compute_s * 1e3,
         "regime": "memory" if floor.memory_bound else "compute",
     }
+    return {"memory_ms": floor.memory_s * 1e3, **_if_known(scenario.flops_known, by_flops)}
 
 
-def _decode(point: Decoding, price: float | None) -> dict[str, Any]:
+def _prefill(scenario: Scenario, requests: int) -> dict[str, Any]:
+    """Floor prompts. FLOPs are most of that: without them the bytes stand alone, as no floor."""
+    floor = scenario.prefill(requests)
     return {
-        "batch": point.batch,
+        "fits": scenario.fits(requests),
+        "floor_ms": floor.s * 1e3 if scenario.flops_known else None,
+        **_floor(scenario, floor),
+    }
+
+
+def _decode(scenario: Scenario, batch: int, price: float | None) -> dict[str, Any]:
+    """Floor decode. Without KV nothing of it is known but the weights that it reads."""
+    point = scenario.decode(batch)
+    usd = None if price is None else point.usd_per_million_tokens(price)
+    rest = {
         "itl_ms": point.itl_s * 1e3,
         "tokens_per_s": point.tokens_per_s,
-        "usd_per_million_tokens": None if price is None else point.usd_per_million_tokens(price),
-        "weight_bytes": point.work.weight_bytes,
+        "usd_per_million_tokens": usd,
         "kv_bytes": point.work.kv_bytes,
         "flops": point.work.flops,
-        **_floor(point.floor),
+        "floor_ms": point.floor.s * 1e3,
+        **_floor(scenario, point.floor),
+    }
+    return {
+        "batch": batch,
+        "fits": scenario.fits(batch),
+        "weight_bytes": point.work.weight_bytes,
+        **_if_known(scenario.kv_known, rest),
     }
 
 
 def _goals(question: Question, scenario: Scenario) -> dict[str, Any]:
-    """Find the largest batch: within the memory alone, and within each goal."""
+    """Find the largest batch: within the memory alone, and within each goal.
+
+    Without KV all that is known of it is whether the weights alone are too much.
+    """
     bounds = {"memory": math.inf} | ({"itl": question.itl_goal_s} if question.itl_goal_s else {})
     goals: dict[str, Any] = {}
     for name, goal_s in bounds.items():
         limit = scenario.largest_batch(goal_s)
-        unbounded = limit.binding is None
-        goals[name] = {
-            "goal_ms": _finite(goal_s * 1e3),
-            "largest_batch": None if unbounded else limit.batch,
-            "binding": limit.binding and str(limit.binding),
-        }
+        known = limit.binding is not None and (scenario.kv_known or limit.batch == 0)
+        found = {"largest_batch": limit.batch, "binding": str(limit.binding)}
+        goals[name] = {"goal_ms": _finite(goal_s * 1e3), **_if_known(known, found)}
     if question.ttft_goal_s:
         prompts = scenario.prompts_within(question.ttft_goal_s)
-        goals["ttft"] = {"goal_ms": question.ttft_goal_s * 1e3, "prompts_at_once": prompts}
+        known = scenario.flops_known or prompts == 0
+        found = {"prompts_at_once": prompts}
+        goals["ttft"] = {"goal_ms": question.ttft_goal_s * 1e3, **_if_known(known, found)}
     return goals
 
 
@@ -125,7 +160,7 @@ def _levers(question: Question, scenario: Scenario) -> list[dict[str, Any]]:
     now, ttft_s = scenario.decode(batch), scenario.prefill().s
     rows = []
     for lever in levers(scenario, batch, question.speculation):
-        then = lever.decode
+        then, known = lever.decode, scenario.flops_known
         rows.append(
             {
                 "lever": lever.name,
@@ -133,35 +168,38 @@ def _levers(question: Question, scenario: Scenario) -> list[dict[str, Any]]:
                 "itl_ms": then.itl_s * 1e3,
                 "tokens_per_s": then.tokens_per_s,
                 "throughput_gain": then.tokens_per_s / now.tokens_per_s,
-                "ttft_gain": ttft_s / lever.scenario.prefill().s,
+                "ttft_gain": ttft_s / lever.scenario.prefill().s if known else None,
                 "requests_that_fit": lever.scenario.requests_that_fit,
+                "fits": lever.fits,
             }
         )
     return rows
 
 
 def _speculation(question: Question, scenario: Scenario) -> dict[str, Any] | None:
-    spec = question.speculation
+    spec, batch = question.speculation, question.concurrency
     if spec is None:
         return None
-    plain, batch = scenario.decode(question.concurrency), question.concurrency
-    (lever,) = [lever for lever in levers(scenario, batch, spec) if lever.scenario.speculation]
-    return {
-        "tokens_per_pass": spec.tokens_per_pass,
-        "itl_ms": lever.decode.itl_s * 1e3,
-        "speedup": plain.itl_s / lever.decode.itl_s,
-    }
+    plain, then = scenario.decode(batch), replace(scenario, speculation=spec).decode(batch)
+    gain = {"itl_ms": then.itl_s * 1e3, "speedup": plain.itl_s / then.itl_s}
+    known = _if_known(scenario.kv_known, gain)
+    return {"tokens_per_pass": spec.tokens_per_pass, "fits": scenario.fits(batch), **known}
 
 
 def _measured(question: Question, scenario: Scenario) -> dict[str, Any] | None:
-    """Hold a claimed rate against the floor at this concurrency; above it nobody can be."""
-    rate = question.measured_tokens_per_s
+    """Hold a claimed rate against the floor, of as many of the requests as fit at once.
+
+    Above it nobody can be: a term that is not known could only lower it.
+    """
+    rate, fit = question.measured_tokens_per_s, scenario.requests_that_fit
     if rate is None:
         return None
-    ceiling = scenario.decode(question.concurrency).tokens_per_s
+    batch = question.concurrency if fit is None else min(question.concurrency, fit)
+    ceiling = scenario.decode(batch).tokens_per_s if batch else 0.0
     possible = rate <= ceiling
     return {
         "tokens_per_s": rate,
+        "batch": batch,
         "ceiling_tokens_per_s": ceiling,
         "possible": possible,
         "efficiency": rate / ceiling if possible else None,

@@ -18,10 +18,14 @@ def describe(model: str) -> Description:
         SettingsError: nothing there, or nothing that we read; one line.
     """
     if "/" in model and not Path(model).expanduser().exists():
-        raise SettingsError(f"{model}: no such directory or file, and nothing is downloaded")
+        raise SettingsError(
+            f"model {model!r}: no such directory or GGUF file, and nothing is downloaded;"
+            " `floorline models` lists the presets"
+        )
     command = [sys.executable, "-m", "engine", "--describe", model]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode != 0:
         last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason told"])[-1]
-        raise SettingsError(last.removeprefix("floorline: error: "))
+        reason = last.removeprefix("floorline: error: ")
+        raise SettingsError(reason.removeprefix("--"))  # the model is no flag here: it stands alone
     return description_from_json(done.stdout)

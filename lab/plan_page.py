@@ -1,18 +1,25 @@
-"""A plan as a page: its text, then the curve, the bytes and the levers as plots."""
+"""A plan as a page: its text, then the curve, the bytes and the levers as plots.
+
+What is not known has no plot; the text says why.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import plotly.graph_objects as go
 
 from lab.plan_text import render
 from loadgen.page import COLOURS, Page, bars, figure, line
 
+UNFIT: Final = " (does not fit)"
+
 
 def plan_page(plan: dict[str, Any]) -> Page:
-    levers = (lever_bars(device) for device in plan["devices"])
-    plots = (throughput_latency(plan), bytes_per_step(plan), *levers)
+    devices = plan["devices"]
+    sampled = any(device["curve"] for device in devices)
+    plots = [throughput_latency(plan), bytes_per_step(plan)] if sampled else []
+    plots += [lever_bars(device) for device in devices if device["levers"]]
     return Page(f"floorline plan: {plan['model']['name']}", render(plan), *plots)
 
 
@@ -43,16 +50,17 @@ def bytes_per_step(plan: dict[str, Any]) -> go.Figure:
         ("weights", "weight_bytes", COLOURS[0]),
         ("KV", "kv_bytes", COLOURS[1]),
     ):
-        line(drawn, name, batches, [point[key] or None for point in points], line={"color": colour})
+        line(drawn, name, batches, [point[key] for point in points], line={"color": colour})
     return drawn
 
 
 def lever_bars(device: dict[str, Any]) -> go.Figure:
     drawn = figure(f"What each lever buys on {device['name']}", "", "times as many tokens/s")
     levers = device["levers"]
-    names = [lever["lever"] for lever in levers]
+    names = [lever["lever"] + UNFIT * (lever["fits"] is False) for lever in levers]
     gains = [lever["throughput_gain"] for lever in levers]
     bars(drawn, "tokens/s", names, gains, marker={"color": COLOURS[2]})
-    first = [lever["ttft_gain"] for lever in levers]
-    bars(drawn, "1 / TTFT", names, first, marker={"color": COLOURS[3]})
+    if device["flops_per_s"] is not None:
+        first = [lever["ttft_gain"] for lever in levers]
+        bars(drawn, "1 / TTFT", names, first, marker={"color": COLOURS[3]})
     return drawn

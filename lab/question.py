@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from core.amounts import BANDWIDTH, FLOPS, MEMORY
 from core.errors import SettingsError
 from core.formats import WeightFormat
 from core.model import ModelConfig
 from core.wire import Description
 from costmodel.datasheet import Device, device
 from costmodel.planning import Scenario, Speculation
-from costmodel.totals import Size, Width
+from costmodel.totals import WIDTHS, Size, Width
+from lab import values
 from lab.describe import describe
-from loadgen.spec import seconds
 
 DEFAULT_MODEL: Final = "smollm2-135m"
 DEFAULT_CONTEXT_TOKENS: Final = 1024
-_UNITS: Final = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_BINARY: Final = {"k": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _HAND_GIVEN: Final = ("peak_bandwidth", "peak_flops", "memory")
 
 
@@ -40,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
     group(
         "A model given by hand",
-        params="N; parameters, such as 7e9",
+        params="N; parameters, such as 7e9 or 7B",
         layers="N; layers",
         heads="N; attention heads (default: the kv-heads, the least there can be)",
         kv_heads="N; kv-heads",
@@ -48,7 +46,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group(
         "How it is stored",
-        weights="W; fp32, bf16, fp16, int8, int4, bits a weight such as 4.5, or native: as the "
+        weights=f"W; {', '.join(WIDTHS)}, bits a weight such as 4.5, or native: as the "
         "checkpoint has it (default: serve's own; bf16 with --params)",
         dtype="W; the same as --weights",
         kv_dtype="W; a width likewise (default: serve's own; bf16 beside a width that it has not)",
@@ -57,9 +55,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "The device",
         device="NAME; an entry of the data sheets, such as h100",
         compare="A,B,…; several, in one table",
-        peak_bandwidth="X; bytes/s of a device given by hand",
-        peak_flops="X; FLOP/s (default: not a limit)",
-        memory="SIZE; such as 24GB (10^9) or 24GiB (default: not a limit)",
+        peak_bandwidth="X; of a device given by hand, such as 94GB/s or 94e9 (bytes/s)",
+        peak_flops="X; such as 989TFLOP/s or 989e12; without it no TTFT",
+        memory="SIZE; such as 24GB (10^9) or 24GiB; without it nothing is said of what fits",
     )
     group(
         "What is wanted",
@@ -112,12 +110,12 @@ class Question:
         Raises:
             SettingsError: the first that cannot be used, by its flag.
         """
-        asked_kv = _width("--kv-dtype", given.kv_dtype) if given.kv_dtype else None
-        goals = _goals(given.slo) if given.slo else {}
+        asked_kv = _width("--kv-dtype", given.kv_dtype) if given.kv_dtype is not None else None
+        goals = values.goals(given.slo, "--slo") if given.slo is not None else {}
         devices = _devices(given)
         prices = _prices(given.price_per_hour, len(devices))
-        measured = _rate(given.measured) if given.measured else None
-        speculation = _draft(given.draft) if given.draft else None
+        measured = values.rate(given.measured, "--measured") if given.measured is not None else None
+        speculation = values.draft(given.draft, "--draft") if given.draft is not None else None
         concurrency = _count(given, "concurrency") or 1
         asked = _count(given, "context")
         name, model, described = _model(given)
@@ -148,17 +146,17 @@ def _weights(given: argparse.Namespace, described: Description | None) -> Width:
     flag, text = ("--dtype", given.dtype) if given.dtype else ("--weights", given.weights)
     text = text or (described.weights if described else "bf16")
     if text != WeightFormat.NATIVE:
-        return _width(flag, text)
+        return _width(flag, text, also=", or native" if described else "")
     if described is None:
         raise SettingsError(f"{flag} native: there is no checkpoint; with --params name a width")
     return Width.of(text, described.model, described.storage)
 
 
-def _width(flag: str, text: str) -> Width:
+def _width(flag: str, text: str, also: str = "") -> Width:
     try:
         return Width.parse(text)
     except SettingsError as error:
-        raise SettingsError(f"{flag} {error}") from None
+        raise SettingsError(f"{flag} {error}{also}") from None
 
 
 def _model(given: argparse.Namespace) -> tuple[str, ModelConfig | Size, Description | None]:
@@ -177,8 +175,13 @@ def _model(given: argparse.Namespace) -> tuple[str, ModelConfig | Size, Descript
         raise SettingsError("--layers, --kv-heads and --head-dim are given together, or not at all")
     if shape["kv_heads"] and heads % shape["kv_heads"]:
         raise SettingsError(f"--heads {heads}: no multiple of --kv-heads {shape['kv_heads']}")
-    parameters = _count(given, "params") or 0
+    parameters = values.parameters(given.params, "--params")
     return "given by hand", Size(parameters=parameters, heads=heads, **shape), None
+
+
+def _count(given: argparse.Namespace, name: str) -> int | None:
+    text = getattr(given, name)
+    return None if text is None else values.count(text, "--" + name.replace("_", "-"))
 
 
 def _devices(given: argparse.Namespace) -> tuple[Device, ...]:
@@ -186,89 +189,38 @@ def _devices(given: argparse.Namespace) -> tuple[Device, ...]:
     if (given.device is not None) + (given.compare is not None) + by_hand > 1:
         raise SettingsError("--device, --compare, or a device by hand: one of them")
     if given.compare is not None:
-        return tuple(device(name) for name in given.compare.split(","))
+        return tuple(_sheet("--compare", name) for name in given.compare.split(","))
     if by_hand:
         return (_hand_given_device(given),)
     if given.device is None:
         raise SettingsError("--device is missing, or --compare, or --peak-bandwidth")
-    return (device(given.device),)
+    return (_sheet("--device", given.device),)
+
+
+def _sheet(flag: str, name: str) -> Device:
+    try:
+        return device(name)
+    except SettingsError as error:
+        raise SettingsError(f"{flag}: {error}") from None
 
 
 def _hand_given_device(given: argparse.Namespace) -> Device:
     if given.peak_bandwidth is None:
         raise SettingsError("--peak-bandwidth is missing: no floor without it")
+    flops, memory = given.peak_flops, given.memory
     return Device(
         name="given by hand",
-        bytes_per_s=_amount(given.peak_bandwidth, "--peak-bandwidth"),
-        flops_per_s=_amount(given.peak_flops or "inf", "--peak-flops"),
-        memory_bytes=_amount(given.memory or "inf", "--memory"),
+        bytes_per_s=BANDWIDTH.read(given.peak_bandwidth, "--peak-bandwidth"),
+        flops_per_s=math.inf if flops is None else FLOPS.read(flops, "--peak-flops"),
+        memory_bytes=math.inf if memory is None else MEMORY.read(memory, "--memory"),
         source="flags",
     )
-
-
-def _amount(text: str, flag: str) -> float:
-    """Read 24GB, 24GiB, 3.35T or 100e9; above zero, `inf` where nothing was given."""
-    match = re.fullmatch(r"(inf|[0-9.]+(?:e[+-]?[0-9]+)?)\s*([kMGT]?)(i?)[bB]?(?:/s)?", text)
-    try:
-        number, prefix, binary = match.groups() if match else ("nan", "", "")
-        value = float(number) * (_BINARY if binary else _UNITS)[prefix]
-    except (ValueError, KeyError):
-        value = math.nan
-    if not value > 0:
-        raise SettingsError(f"{flag} {text!r}: no amount above zero such as 24GB or 100e9")
-    return value
-
-
-def _count(given: argparse.Namespace, name: str) -> int | None:
-    """Read a whole number above zero, 7e9 too; None where it was not given."""
-    text = getattr(given, name)
-    if text is None:
-        return None
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (value >= 1 and value.is_integer()):
-        flag = "--" + name.replace("_", "-")
-        raise SettingsError(f"{flag} {text!r}: no whole number above zero")
-    return int(value)
-
-
-def _goals(text: str) -> dict[str, float]:
-    goals: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, limit = part.partition("=")
-        try:
-            goals[name] = seconds(limit)
-        except ValueError:
-            goals[name] = 0.0
-        if name not in ("itl", "ttft") or goals[name] <= 0:
-            raise SettingsError(f"--slo {text!r}: not like itl=50ms,ttft=500ms")
-    return goals
 
 
 def _prices(text: str | None, devices: int) -> tuple[float | None, ...]:
     if text is None:
         return (None,) * devices
-    prices = tuple(_amount(part, "--price-per-hour") for part in text.split(","))
-    if len(prices) != devices or any(map(math.isinf, prices)):
+    prices = tuple(values.price(part, "--price-per-hour") for part in text.split(","))
+    if len(prices) != devices:
         raise SettingsError(f"--price-per-hour {text}: {devices} wanted, one for each device")
     return prices
-
-
-def _rate(text: str) -> float:
-    value = _amount(re.sub(r"\s*(tok(ens)?)?(/s)?$", "", text), "--measured")
-    if math.isinf(value):
-        raise SettingsError(f"--measured {text!r}: no rate such as 90tok/s")
-    return value
-
-
-def _draft(text: str) -> Speculation:
-    try:
-        drafts, acceptance, cost_ratio = text.split(",")
-        found = Speculation(int(drafts), float(acceptance), float(cost_ratio))
-    except ValueError:
-        found = Speculation(0, math.nan, math.nan)
-    if not (found.drafts >= 1 and 0 <= found.acceptance <= 1 and 0 <= found.cost_ratio < math.inf):
-        raise SettingsError(f"--draft {text!r}: not like 4,0.7,0.1 (drafts, acceptance, cost)")
-    return found

@@ -26,7 +26,7 @@ from lab.outcome import Outcome
 from lab.report import page_of, prediction_text, text_of
 from lab.server import Server, serving
 from lab.subject import Subject, peaks_of
-from lab.units import scaled
+from lab.units import counted, scaled
 from loadgen.report import write_file
 
 INTERRUPTED: Final = 130
@@ -72,7 +72,10 @@ def run_lab(lab: Lab, serve: Serve) -> int:
             print(text_of(outcome), end="\n\n", flush=True)
             _write(lab, subject, outcomes)
     except KeyboardInterrupt:
-        print(f"interrupted: {len(outcomes)} of {len(chosen)} experiments done", file=sys.stderr)
+        print(
+            f"interrupted: {len(outcomes)} of {counted(len(chosen), 'experiment')} done",
+            file=sys.stderr,
+        )
         return INTERRUPTED
     return int(any(outcome.worst is None for outcome in outcomes))
 

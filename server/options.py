@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from core.amounts import BANDWIDTH, FLOPS
 from core.errors import SettingsError
 from core.settings import Settings, parse_bytes
 from server.keys import parse_keys
@@ -23,6 +24,7 @@ ENV_PREFIX: Final = "FLOORLINE_"
 MAX_PORT: Final = 65535
 Given = str | Sequence[str]
 AUTO: Final = "auto"  # says of a number that it is resolved at start
+_NOTATIONS: Final = {"bytes/s": BANDWIDTH, "FLOP/s": FLOPS}  # by unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +145,8 @@ def _parse_one(option: Option, text: str, source: str) -> Any:
         return None
     if not text:
         raise SettingsError(f"{source}: must not be empty")
+    if option.unit in _NOTATIONS:
+        return _NOTATIONS[option.unit].read(text, source)
     try:
         value = _convert(option.kind, text)
     except ValueError:

@@ -35,10 +35,16 @@ def test_a_plan_of_a_preset_asks_the_engine_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--params", "7e9", "--device", "tpu"), "no data sheet for 'tpu': one of l4, l40s"),
+        (("--params", "7e9", "--device", "tpu"), "--device: no data sheet for 'tpu': one of l4"),
         (("EMPTY", "--device", "l4"), "no config.json in this directory"),
-        (("no/such/place", "--device", "l4"), "no such directory or file"),
-        (("nosuchmodel", "--device", "l4"), "no preset (smollm2-135m, tinygpt)"),
+        (
+            ("no/such/place", "--device", "l4"),
+            "model 'no/such/place': no such directory or GGUF file",
+        ),
+        (
+            ("nosuchmodel", "--device", "l4"),
+            "model 'nosuchmodel': no preset (smollm2-135m, tinygpt)",
+        ),
         (("tinygpt", "--device", "l4", "--context", "8193"), "made for at most 8192 tokens"),
         (("--params", "7e9", "--device", "l4", "--nope"), "unrecognized arguments: --nope"),
         (("--params", "7e9", "--device", "l4", "--html", "/no/such/folder/p.html"), "cannot write"),

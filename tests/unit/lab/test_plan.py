@@ -2,63 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from core.errors import SettingsError
-from core.formats import KVFormat, MatrixFormat, Storage, WeightFormat
-from core.wire import Description
+from core.formats import KVFormat
 from costmodel.work import Arithmetic
-from lab.answer import answer
-from lab.commands import add_commands
-from lab.plan_text import render
-from lab.question import Question
 from tests.unit.costmodel.models import TINYGPT
-
-SEVEN_B = ("--params", "7e9", "--dtype", "bf16")
-SEVEN_B_HEADS = (*SEVEN_B, "--layers", "32", "--kv-heads", "32", "--head-dim", "128")
-BILLION = ("--params", "1e9", "--layers", "16", "--kv-heads", "8", "--head-dim", "128")
-
-MIXED = Storage(  # as a checkpoint may have them: of lm_head's 260 rows, 272 are stored
-    MatrixFormat.INT4_G32,
-    panels=True,
-    exceptions=(("embed", MatrixFormat.INT8_G32), ("lm_head", MatrixFormat.FP16)),
-)
-
-
-@pytest.fixture(autouse=True)
-def described(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answer for the engine: the tests here start no process."""
-    description = Description(
-        model=TINYGPT, storage=MIXED, weights=WeightFormat.NATIVE, cache_bytes=32 * 2**20
-    )
-    monkeypatch.setattr("lab.question.describe", lambda name: description)
-
-
-def asked(*words: str) -> Question:
-    parser = argparse.ArgumentParser()
-    add_commands(parser.add_subparsers())
-    return Question.read(parser.parse_args(["plan", *words]))
-
-
-def plan(*words: str) -> dict[str, Any]:
-    """Give the plan as its JSON is read back, so that nothing in it is no JSON."""
-    shown: dict[str, Any] = json.loads(json.dumps(answer(asked(*words)), allow_nan=False))
-    return shown
-
-
-def text(*words: str) -> str:
-    return render(answer(asked(*words)))
-
-
-def only(plan: dict[str, Any]) -> dict[str, Any]:
-    (device,) = plan["devices"]
-    return dict(device)
+from tests.unit.lab.plans import BILLION, MIXED, SEVEN_B, SEVEN_B_HEADS, only, plan, text
 
 
 def test_tinygpt_s_numbers() -> None:
@@ -175,8 +127,8 @@ def test_crossovers_of_larger_models(words: tuple[str, ...], tokens: str) -> Non
 
 
 def test_three_tokens_a_pass_at_a_fifth_of_its_cost_are_two_and_a_half_times_as_fast() -> None:
-    shown = text(*SEVEN_B, "--device", "a100", "--draft", "2,1,0.2")
-    assert "3 tokens a pass, ITL 2.8 ms: 2.5 ×" in shown
+    shown = text(*SEVEN_B_HEADS, "--device", "a100", "--draft", "2,1,0.2")
+    assert "3 tokens a pass, ITL 2.91 ms: 2.5 ×" in shown
     found = only(plan(*SEVEN_B, "--device", "a100", "--draft", "2,0.5,0"))
     assert found["speculation"]["tokens_per_pass"] == pytest.approx(1 + 0.5 + 0.25)
 
@@ -190,7 +142,8 @@ def test_a_goal_finds_the_largest_batch_and_what_binds() -> None:
     assert tight["itl"] == {"goal_ms": 10, "largest_batch": 11, "binding": "bandwidth"}
     assert tight["ttft"]["prompts_at_once"] == 2
     assert "IMPOSSIBLE at any batch" in text(*words, "--slo", "itl=5ms")
-    compute = plan(*SEVEN_B, "--device", "a100", "--slo", "itl=10ms")
+    short = (*SEVEN_B, "--layers", "32", "--kv-heads", "1", "--head-dim", "128", "--context", "16")
+    compute = plan(*short, "--device", "a100", "--slo", "itl=10ms")
     assert only(compute)["goals"]["itl"] == {
         "goal_ms": 10, "largest_batch": 222, "binding": "compute",
     }  # fmt: skip
@@ -224,53 +177,10 @@ def test_each_lever_says_which_term_it_reduces_and_more_flops_buy_decode_nothing
 
 
 def test_a_width_that_is_reached_is_no_lever() -> None:
-    levers = only(plan("--params", "7e9", "--weights", "int4", "--device", "a100"))["levers"]
-    assert not [lever for lever in levers if "weights in" in lever["lever"]]
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (("--device", "tpu"), "no data sheet for 'tpu'"),
-        ((), "--device is missing"),
-        (("--device", "a100", "--compare", "l4,h100"), "one of them"),
-        (("--peak-flops", "1e12"), "--peak-bandwidth is missing"),
-        (("--device", "a100", "--context", "9999"), "at most 8192 tokens"),
-        (("--device", "a100", "--context", "0"), "--context '0'"),
-        (("--device", "a100", "--context", "nan"), "--context 'nan'"),
-        (("--device", "a100", "--concurrency", "1.5"), "--concurrency '1.5'"),
-        (("--device", "a100", "--weights", "int3"), "--weights 'int3' is no width"),
-        (("--device", "a100", "--dtype", "-4"), "--dtype '-4' is no width"),
-        (("--device", "a100", "--kv-dtype", "int9"), "--kv-dtype 'int9' is no width"),
-        (("--device", "a100", "--weights", "int8", "--dtype", "bf16"), "differ"),
-        (("--device", "a100", "--params", "7e9", "--weights", "native"), "--weights native: there"),
-        (("--device", "a100", "--params", "7e9", "--dtype", "native"), "--dtype native: there"),
-        (("--device", "a100", "--slo", "itl=fast"), "--slo 'itl=fast'"),
-        (("--device", "a100", "--slo", "e2e=1s"), "--slo 'e2e=1s'"),
-        (("--device", "a100", "--price-per-hour", "1,2"), "one for each device"),
-        (("--device", "a100", "--price-per-hour", "-1"), "--price-per-hour '-1'"),
-        (("--device", "a100", "--draft", "4,0.7"), "--draft '4,0.7'"),
-        (("--device", "a100", "--draft", "4,1.7,0.1"), "--draft '4,1.7,0.1'"),
-        (("--device", "a100", "--measured", "fast"), "--measured 'fast'"),
-        (("--device", "a100", "--layers", "4"), "go with --params"),
-        (("--device", "a100", "--params", "7e9", "tinygpt"), "one of them"),
-        (("--device", "a100", "--params", "7e9", "--layers", "4"), "given together"),
-        (("--device", "a100", *BILLION, "--heads", "9"), "no multiple"),
-        (("--peak-bandwidth", "100e9", "--memory", "much"), "--memory 'much'"),
-    ],
-)
-def test_bad_input_is_one_line_that_names_the_flag(words: tuple[str, ...], reason: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        asked(*words)
-    assert reason in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_memory_is_read_in_powers_of_ten_and_of_two() -> None:
-    sizes = {"24GB": 24e9, "24GiB": 24 * 2**30, "24e9": 24e9}
-    for words, size in sizes.items():
-        device = only(plan(*SEVEN_B, "--peak-bandwidth", "1T", "--memory", words))
-        assert device["memory_bytes"] == size
+    found = only(plan(*BILLION, "--weights", "int4", "--device", "a100"))["levers"]
+    levers = [lever["lever"] for lever in found]
+    assert "KV in int8" in levers
+    assert not [lever for lever in levers if "weights in" in lever]
 
 
 def test_the_page_shows_what_the_command_says() -> None:

@@ -29,10 +29,12 @@ def test_a_flag_wins_over_a_variable_and_that_over_the_file() -> None:
 
 def test_file_keys_take_dashes_and_toml_types() -> None:
     file = {"max-num-seqs": 8, "response_cost": False, "drain-timeout": 1.5, "weights": "fp16"}
+    file |= {"peak-bandwidth": 94e9, "peak-flops": "2TFLOP/s"}
     settings = resolve({}, {}, file)
     assert settings.engine.scheduler.max_num_seqs == 8
     assert settings.telemetry.response_cost is False
     assert settings.http.drain_timeout == 1.5
+    assert (settings.engine.peak_bandwidth, settings.engine.peak_flops) == (94e9, 2e12)
     assert settings.engine.model.weights is WeightFormat.FP16
 
 
@@ -62,6 +64,8 @@ def test_steps_are_sized_for_the_itl_of_the_slo_unless_told_another() -> None:
         ("drain_timeout", "nan", "is not a number"),
         ("weights", "int3", "is not one of fp32, fp16"),
         ("kv_memory", "lots", "is not a size"),
+        ("peak_bandwidth", "94", "is below 1 MB/s: write it like 94GB/s or 94e9"),
+        ("peak_flops", "2 teraflops", "is not written like 989TFLOP/s or 989e12"),
         ("response_cost", "maybe", "is not true or false"),
     ],
 )

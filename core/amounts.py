@@ -1,0 +1,60 @@
+"""What a device has, as people write it: `94e9`, `94G`, `94GB/s`. It knows no flag and no setting.
+
+Prefixes are powers of ten, with an `i` powers of two. A bare number is in the unit itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from core.errors import SettingsError
+
+_EXPONENTS: Final = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
+_AMOUNT: Final = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([kKMGTP]?)(i?)(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Notation:
+    """How one kind of amount is written, and the least that is believed: below is a slip of unit.
+
+    Case tells a `B` from a bit.
+    """
+
+    units: frozenset[str]  # what may follow the prefix
+    least: float
+    least_text: str
+    example: str
+
+    def read(self, text: str, name: str) -> float:
+        """Read an amount of `name`, a flag or a key.
+
+        Raises:
+            SettingsError: not written so, or too small to be meant; names both.
+        """
+        value = self._value(text.strip())
+        if not math.isfinite(value):
+            raise SettingsError(f"{name}: {text!r} is not written like {self.example}")
+        if value < self.least:
+            raise SettingsError(
+                f"{name}: {text!r} is below {self.least_text}: write it like {self.example}"
+            )
+        return value
+
+    def _value(self, text: str) -> float:
+        match = _AMOUNT.fullmatch(text)
+        if match is None or match[4] not in self.units:
+            return math.nan
+        number, prefix, binary = match[1], match[2], match[3]
+        if binary and not prefix:
+            return math.nan
+        return float(number) * (1024.0 if binary else 1000.0) ** _EXPONENTS[prefix]
+
+
+BANDWIDTH: Final = Notation(frozenset({"", "B", "B/s"}), 1e6, "1 MB/s", "94GB/s or 94e9")
+FLOPS: Final = Notation(
+    frozenset({"", "FLOP/s", "FLOPs", "FLOPS"}), 1e6, "1 MFLOP/s", "989TFLOP/s or 989e12"
+)
+MEMORY: Final = Notation(frozenset({"", "B"}), 1e6, "1 MB", "24GB, 24GiB or 24e9")

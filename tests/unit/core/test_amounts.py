@@ -1,0 +1,46 @@
+"""What a device has, as people write it."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.amounts import BANDWIDTH, FLOPS, MEMORY, Notation
+from core.errors import SettingsError
+
+
+@pytest.mark.parametrize(
+    ("notation", "text", "amount"),
+    [
+        (BANDWIDTH, "94e9", 94e9),
+        (BANDWIDTH, "94GB/s", 94e9),
+        (BANDWIDTH, " 3.35 TB/s ", 3.35e12),
+        (BANDWIDTH, "94GB", 94e9),
+        (BANDWIDTH, "1MB/s", 1e6),
+        (FLOPS, "989TFLOP/s", 989e12),
+        (FLOPS, "2.5T", 2.5e12),
+        (FLOPS, "1PFLOPS", 1e15),
+        (MEMORY, "24GB", 24e9),
+        (MEMORY, "24GiB", 24 * 2**30),
+        (MEMORY, "80000MB", 80e9),
+    ],
+)
+def test_a_prefix_is_a_power_of_ten_unless_it_says_i(
+    notation: Notation, text: str, amount: float
+) -> None:
+    assert notation.read(text, "--x") == pytest.approx(amount, rel=1e-15)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "GB/s", "94gb/s", "94Gb/s", "94GB/h", "1.2.3G", "24i", "-1G", "inf", "nan", "1e999"],
+)
+def test_what_is_written_otherwise_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"^--x: .* is not written like 94GB/s or 94e9$"):
+        BANDWIDTH.read(text, "--x")
+
+
+def test_what_is_too_small_to_be_meant_is_refused_with_the_limit() -> None:
+    with pytest.raises(SettingsError, match=r"^--x: '94' is below 1 MB/s: .* 94GB/s or 94e9$"):
+        BANDWIDTH.read("94", "--x")
+    with pytest.raises(SettingsError, match=r"^--x: '24' is below 1 MB: .* 24GB, 24GiB or 24e9$"):
+        MEMORY.read("24", "--x")
