@@ -31,7 +31,7 @@ def model_lines(plan: dict[str, Any]) -> list[str]:
     rows = [
         ("model", f"{model['name']}, {counted(model['parameters'], 'parameter')}"),
         ("weights", f"{scaled(model['weight_bytes'], 'B')} in {model['weights']}"
-         f" ({model['weight_bytes']:,} bytes)"),
+         f" ({counted(model['weight_bytes'], 'byte')})"),
     ]  # fmt: skip
     if not _kv_known(plan):
         attention = "n/a"

@@ -171,8 +171,11 @@ def _model(given: argparse.Namespace) -> tuple[str, ModelConfig | Size, Descript
         return name, described.model, described
     if given.model:
         raise SettingsError(f"--params and the model {given.model}: one of them")
-    if any(shape.values()) and not all(shape.values()):
-        raise SettingsError("--layers, --kv-heads and --head-dim are given together, or not at all")
+    if (heads or any(shape.values())) and not all(shape.values()):
+        raise SettingsError(
+            "--layers, --kv-heads and --head-dim are given together, or not at all;"
+            " --heads only with them"
+        )
     if shape["kv_heads"] and heads % shape["kv_heads"]:
         raise SettingsError(f"--heads {heads}: no multiple of --kv-heads {shape['kv_heads']}")
     parameters = values.parameters(given.params, "--params")

@@ -54,6 +54,7 @@ INT3 = "--weights 'int3' is no width: one of fp32, bf16, fp16, fp8, int8, int4"
         (("--device", "a100", "--layers", "4"), "go with --params"),
         (("--device", "a100", "--params", "7e9", "tinygpt"), "one of them"),
         (("--device", "a100", "--params", "7e9", "--layers", "4"), "given together"),
+        (("--device", "a100", "--params", "7e9", "--heads", "4"), "--heads only with them"),
         (("--device", "a100", *BILLION, "--heads", "9"), "no multiple"),
         (("--device", "a100", "--measured", "90GB"), "such as 90tok/s"),
         (("--peak-bandwidth", "100e9", "--memory", "much"), "--memory: 'much'"),

@@ -159,9 +159,9 @@ def test_one_of_a_thing_is_not_many() -> None:
     assert line(shown, "fits") == "yes: 1 request of this length beside the weights"
     assert "TTFT 30 s: 1 prompt at once" in shown
     assert "1 token a pass" in shown
-    assert line(text(*BILLION, "--device", "a100", "--context", "1"), "a request").startswith(
-        "1 token: "
-    )
+    one = text(*BILLION, "--device", "a100", "--context", "1")
+    assert line(one, "a request").startswith("1 token: ")
+    assert "(1 byte)" in text("--params", "1", "--weights", "int4", "--device", "a100")
 
 
 def test_at_batch_1_nothing_is_said_twice() -> None:
