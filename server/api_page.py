@@ -11,6 +11,7 @@ from server.errors import INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TABLE, encode
 from server.fields import Field, Support, Table
 from server.grammars import NOT_WITH_A_GRAMMAR
 from server.kinds import Schema, TokenId
+from server.messages import ROLES
 from server.validation import Validator
 
 _HEAD = """# The HTTP API
@@ -84,13 +85,14 @@ An answer that ends by `stop` is whole; one that ends by `length` may be cut.
 
 The text of messages is never read as control tokens: `<|im_end|>` in a content is text. In a raw
 prompt it is the token. A template from a request runs in a process of its own, with limits on time,
-memory and output. Parts of text are joined by line breaks.
+memory and output. Parts of text are joined by line breaks. A role is one of OpenAI's:
+{roles}.
 
 ## Errors
 
 `{{"error": {{"message", "type", "param", "code"}}}}`, all four always there. What fails once a
 stream has begun is an event of it, before `[DONE]`. Overloaded is a request that finds the queue
-full, or waits longer than `--queue-timeout` to be admitted.
+full, or waits longer than `--queue-timeout` to be admitted, which is looked at after each step.
 
 | status | type | code |
 |---|---|---|
@@ -125,7 +127,8 @@ def page() -> str:
     }
     fields = "".join(_section(title, table) for title, table in sections.items())
     conflicts = ", ".join(f"`{name}`" for name in NOT_WITH_A_GRAMMAR)
-    return _HEAD + fields + _TAIL.format(conflicts=conflicts, errors=_errors())
+    roles = ", ".join(f"`{role}`" for role in ROLES.values)
+    return _HEAD + fields + _TAIL.format(conflicts=conflicts, roles=roles, errors=_errors())
 
 
 def _alike(one: Field, other: Field | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from core.errors import InvalidValue, Overloaded
+from core.errors import Overloaded
 from core.request import RequestId
 from core.settings import HttpSettings
 from costmodel.service_rate import ServiceRate
@@ -69,12 +69,8 @@ class Backlog:
         with requests that wait are served alike: each at its share of the measured rate.
 
         Raises:
-            InvalidValue: there can never be room for as many at once.
             Overloaded: too many of the tenant's are live, or too many of its tokens wait.
         """
-        if len(prompts) > limits.max_queue:
-            asked = f"{len(prompts)} answers are asked for, n for each prompt"
-            raise InvalidValue(f"{asked}; the server takes {limits.max_queue} at once", "n")
         live, waiting = self._requests[tenant], self._waiting_tokens[tenant]
         sharing = sum(1 for tokens in self._waiting_tokens.values() if tokens) or 1
         over = live + len(prompts) - limits.max_queue

@@ -38,15 +38,14 @@ class Inference:
         received_ns = time.monotonic_ns()
         call = await self._bodies.parse(request, self._validator.completion)
         served = await self._check(call)
-        limit = served.ready.max_model_len
-        prompts = await self._encoder.prompts(call, served.tokenizer, limit)
+        prompts = await self._encoder.prompts(call, served.tokenizer, served.context_limit)
         return await self._respond(request, call, prompts, received_ns)
 
     async def chat(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
         call = await self._bodies.parse(request, self._validator.chat)
         served = await self._check(call)
-        prompt = await self._encoder.chat(call, served.tokenizer, served.ready.max_model_len)
+        prompt = await self._encoder.chat(call, served.tokenizer, served.context_limit)
         return await self._respond(request, call, [prompt], received_ns)
 
     async def _check(self, call: GenerationCall) -> Served:

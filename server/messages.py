@@ -8,10 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from core.errors import InvalidType, InvalidValue, MissingParameter
-from server.kinds import Schema, typed
+from server.kinds import OneOf, Schema, typed
 
 Message = Mapping[str, Any]
 
+ROLES: Final = OneOf(("system", "developer", "user", "assistant", "tool", "function"))  # OpenAI's
 _TEXT_PARTS: Final = {"text": "text", "refusal": "refusal"}  # a part's type, and where its text is
 
 
@@ -19,7 +20,7 @@ class MessageList:
     """A conversation. Parts of text are joined by line breaks; a lone part is its text.
 
     Tool calls reach the template with their arguments as an object, as templates expect.
-    Unknown keys and roles are the template's to judge.
+    A message's further keys, and whether a role fits where it stands, are the template's to judge.
     """
 
     def read(self, value: Any, path: str) -> tuple[Message, ...]:
@@ -36,9 +37,9 @@ class MessageList:
         content = {"anyOf": [text, {"type": "array", "items": {"anyOf": parts}, "minItems": 1}]}
         function = _described({"name": text}, arguments={"anyOf": [{"type": "object"}, text]})
         calls = {"type": "array", "items": _described({"function": function}), "minItems": 1}
-        roles = {"type": "string", "not": {"const": "tool"}}
+        others = {"enum": [role for role in ROLES.values if role != "tool"]}
         forms = [
-            _described({"role": roles, "content": content}),
+            _described({"role": others, "content": content}),
             _described({"role": {"const": "assistant"}, "tool_calls": calls}),
             _described({"role": {"const": "tool"}, "tool_call_id": text, "content": content}),
         ]
@@ -52,7 +53,7 @@ def _described(required: dict[str, Schema], **optional: Schema) -> Schema:
 
 def _message(item: Any, path: str) -> Message:
     message = typed(item, dict, "an object", path)
-    role = _required_text(message, "role", path)
+    role = ROLES.read(_required(message, "role", path), f"{path}.role")
     read = {**message, "content": _content(message.get("content"), f"{path}.content")}
     calls = read.pop("tool_calls", None)
     if calls:  # null and [] are as absent
@@ -64,11 +65,15 @@ def _message(item: Any, path: str) -> Message:
     return read
 
 
-def _required_text(item: Mapping[str, Any], key: str, path: str) -> str:
+def _required(item: Mapping[str, Any], key: str, path: str) -> Any:
     value = item.get(key)
     if value is None:
         raise MissingParameter(f"{path}.{key} is required", f"{path}.{key}")
-    return str(typed(value, str, "a string", f"{path}.{key}"))
+    return value
+
+
+def _required_text(item: Mapping[str, Any], key: str, path: str) -> str:
+    return str(typed(_required(item, key, path), str, "a string", f"{path}.{key}"))
 
 
 def _content(content: Any, path: str) -> str | None:

@@ -26,6 +26,17 @@ class Prompted:
     text: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ContextLimit:
+    """The most tokens of prompt and output together; `of_store`: the KV store holds no more."""
+
+    tokens: int
+    of_store: bool
+
+    def __str__(self) -> str:
+        return f"{self.tokens}" + ", all that the KV store holds" * self.of_store
+
+
 class PromptEncoder:
     """Encodes prompts and conversations; long ones in a thread."""
 
@@ -33,7 +44,7 @@ class PromptEncoder:
         self._children = TemplateChildren(template_timeout_s)
 
     async def prompts(
-        self, call: CompletionCall, tokenizer: ModelTokenizer, limit: int
+        self, call: CompletionCall, tokenizer: ModelTokenizer, limit: ContextLimit
     ) -> list[Prompted]:
         """Encode each prompt of the list.
 
@@ -44,23 +55,25 @@ class PromptEncoder:
         prompted = []
         for prompt in call.prompts:
             whole = await self._encode(prompt, call.add_special_tokens, tokenizer)
-            ids = truncate(whole, call, limit)
-            room = room_for(len(ids), call.max_tokens, limit, "prompt", call.clamp)
+            ids = truncate(whole, call, limit.tokens)
+            room = room_for(len(ids), call, limit, "prompt")
             text = prompt if isinstance(prompt, str) and ids == whole else None
             prompted.append(Prompted(ids, room, text))
         return prompted
 
-    async def chat(self, call: ChatCall, tokenizer: ModelTokenizer, limit: int) -> Prompted:
+    async def chat(
+        self, call: ChatCall, tokenizer: ModelTokenizer, limit: ContextLimit
+    ) -> Prompted:
         """Encode the conversation of a chat.
 
         Raises:
             TemplateFailed: the model has no template, or it refused the messages.
             EmptyPrompt, ContextLengthExceeded: it has no tokens, or too many.
         """
-        ids = truncate(await self.conversation(call.conversation, tokenizer), call, limit)
+        ids = truncate(await self.conversation(call.conversation, tokenizer), call, limit.tokens)
         if not ids:
             raise EmptyPrompt("the rendered conversation has no tokens", "messages")
-        return Prompted(ids, room_for(len(ids), call.max_tokens, limit, "messages", clamp=False))
+        return Prompted(ids, room_for(len(ids), call, limit, "messages"))
 
     async def conversation(self, talk: Conversation, tokenizer: ModelTokenizer) -> tuple[int, ...]:
         """Render and encode.
@@ -139,28 +152,26 @@ def truncate(ids: tuple[int, ...], call: GenerationCall, limit: int) -> tuple[in
     return ids[:keep] if call.keep_left else ids[-keep:]
 
 
-def room_for(prompt_tokens: int, wanted: int | None, limit: int, param: str, clamp: bool) -> int:
-    """Say how many tokens may be generated after a prompt; `wanted` None takes all the room.
-
-    `clamp` cuts `wanted` to the room instead of refusing it.
+def room_for(prompt_tokens: int, call: GenerationCall, limit: ContextLimit, param: str) -> int:
+    """Say how many tokens may be generated after a prompt, which the field `param` brought.
 
     Raises:
-        ContextLengthExceeded: the prompt, or prompt and `wanted` together, are over `limit`.
+        ContextLengthExceeded: the prompt, or prompt and `max_tokens` together, are over `limit`.
     """
-    room = limit - prompt_tokens
+    room, wanted = limit.tokens - prompt_tokens, call.max_tokens
     if room < 0 or (room == 0 and wanted != 0):
         raise ContextLengthExceeded(
             f"the prompt has {prompt_tokens} tokens; the context limit is {limit}, "
             "and at least one token must be left to generate",
             param,
         )
-    if wanted is None or (clamp and wanted > room):
+    if wanted is None:
         return room
-    if wanted > room:
+    if wanted > room and call.max_tokens_field is not None:
         shown = str(wanted) if wanted < 10**9 else "over 10^9"
         raise ContextLengthExceeded(
-            f"the prompt has {prompt_tokens} tokens and max_tokens is {shown}: together above "
-            f"the context limit of {limit}",
-            "max_tokens",
+            f"the prompt has {prompt_tokens} tokens and {call.max_tokens_field} is {shown}: "
+            f"together above the context limit of {limit}",
+            call.max_tokens_field,
         )
-    return wanted
+    return min(wanted, room)

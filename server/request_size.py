@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from core.errors import InvalidValue
 from core.settings import HttpSettings
 from server.prompts import Prompted
-from server.validation import GenerationCall
+from server.validation import ChatCall, GenerationCall
 
 
 def check_size(call: GenerationCall, prompts: Sequence[Prompted], limits: HttpSettings) -> None:
@@ -18,16 +18,23 @@ def check_size(call: GenerationCall, prompts: Sequence[Prompted], limits: HttpSe
     """
     generations = len(prompts) * call.n
     tokens = call.n * sum(one.max_tokens for one in prompts)
-    _check("n", "prompts times n", generations, limits.max_generations)
-    _check("max_tokens", "generations times max_tokens", tokens, limits.max_request_tokens)
+    many, length = "n" if call.n > 1 else "prompt", call.max_tokens_field or "max_tokens"
+    _check(many, "prompts times n", generations, min(limits.max_generations, limits.max_queue))
+    _check(length, f"generations times {length}", tokens, limits.max_request_tokens)
     values = 0
     if call.logprobs is not None:
         values += tokens * (call.logprobs + 1)
     if call.sampling.prompt_logprobs is not None:
         prompt_tokens = call.n * sum(len(one.ids) for one in prompts)
         values += prompt_tokens * (call.sampling.prompt_logprobs + 1)
-    param = "prompt_logprobs" if call.logprobs is None else "logprobs"
-    _check(param, "logprobs over all tokens", values, limits.max_request_logprobs)
+    _check(_scorer(call), "logprobs over all tokens", values, limits.max_request_logprobs)
+
+
+def _scorer(call: GenerationCall) -> str:
+    """Name the field that asks for logprobs."""
+    if call.logprobs is None:
+        return "prompt_logprobs"
+    return "top_logprobs" if call.logprobs and isinstance(call, ChatCall) else "logprobs"
 
 
 def _check(param: str, words: str, asked: int, limit: int) -> None:

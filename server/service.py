@@ -21,7 +21,7 @@ from core.wire import Ready
 from server.bodies import Head, Shape
 from server.engine_client import RETRY_AFTER_S
 from server.generation import Generation
-from server.prompts import Prompted
+from server.prompts import ContextLimit, Prompted
 from server.submission import Submission
 from server.supervisor import Launcher, Supervisor, launch_process
 from server.tokenizer import ModelTokenizer
@@ -38,6 +38,12 @@ class Served:
     ready: Ready
     tokenizer: ModelTokenizer
     telemetry: Telemetry
+
+    @property
+    def context_limit(self) -> ContextLimit:
+        ready = self.ready
+        held_tokens = ready.num_blocks * ready.block_size
+        return ContextLimit(ready.max_model_len, of_store=ready.max_model_len == held_tokens)
 
     @property
     def fingerprint(self) -> str:

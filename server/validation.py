@@ -5,7 +5,7 @@ The context limit and the vocabulary are checked in `server/prompts.py`, once to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,11 +43,13 @@ _DETOKENIZE: Final = (
 class GenerationCall:
     """What both routes take. `max_tokens` None fills the room; `seed` None is drawn.
 
-    `sampling` lacks what needs the tokenizer and the seed. `logprobs` None tells none.
+    A default of `max_tokens` shrinks to the room. `sampling` lacks what needs the tokenizer and the
+    seed. `logprobs` None tells none.
     """
 
     model: str | None
     max_tokens: int | None
+    max_tokens_field: str | None  # the field that gave it, None where none did
     n: int
     sampling: SamplingParams
     seed: int | None
@@ -77,7 +79,6 @@ class GenerationCall:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionCall(GenerationCall):
     prompts: tuple[Prompt, ...]
-    clamp: bool  # max_tokens was not given: the default shrinks to the room
     echo: bool
 
 
@@ -121,16 +122,13 @@ class Validator:
         values = read_fields(self.tables["completion"], raw)
         if values["best_of"] not in (None, values["n"]):
             raise UnsupportedParameter("best_of is supported only where it equals n", "best_of")
-        given, echo = values["max_tokens"], values["echo"]
-        max_tokens = DEFAULT_COMPLETION_TOKENS if given is None else given
+        echo = values["echo"]
         scored = values["logprobs"] if echo else None
-        _check_least(values, max_tokens)
         return CompletionCall(
             prompts=values["prompt"],
-            clamp=given is None,
-            max_tokens=max_tokens,
             echo=echo,
             logprobs=values["logprobs"],
+            **_lengths(values, ("max_tokens",), DEFAULT_COMPLETION_TOKENS),
             **_common(raw, values, echoed_logprobs=scored),
         )
 
@@ -141,13 +139,10 @@ class Validator:
         if values["top_logprobs"] is not None and not values["logprobs"]:
             raise InvalidValue("top_logprobs needs logprobs to be true", "top_logprobs")
         talk = conversation(values)
-        newer = values["max_completion_tokens"]
-        max_tokens = values["max_tokens"] if newer is None else newer
-        _check_least(values, max_tokens)
         return ChatCall(
             conversation=talk,
-            max_tokens=max_tokens,
             logprobs=(values["top_logprobs"] or 0) if values["logprobs"] else None,
+            **_lengths(values, ("max_completion_tokens", "max_tokens"), None),
             **_common(raw, values, talk),
         )
 
@@ -169,13 +164,23 @@ class Validator:
         return values["model"], values["tokens"]
 
 
-def _check_least(values: Mapping[str, Any], max_tokens: int | None) -> None:
-    if max_tokens is not None and values["min_tokens"] > max_tokens:
-        message = f"min_tokens must be at most max_tokens, which is {min(max_tokens, _HUGE)}"
-        raise InvalidValue(message, "min_tokens")
+def _lengths(
+    values: Mapping[str, Any], names: Iterable[str], default: int | None
+) -> dict[str, Any]:
+    """Read how many tokens may come, from the first of the fields `names` that was given.
+
+    Raises:
+        InvalidValue: a least length, of the output or of what is kept of the prompt, beyond it.
+    """
+    field = next((name for name in names if values[name] is not None), None)
+    most = default if field is None else values[field]
+    if most is not None and values["min_tokens"] > most:
+        words = f"{field or 'max_tokens'}, which is {min(most, _HUGE)}"
+        raise InvalidValue(f"min_tokens must be at most {words}", "min_tokens")
     if values["truncate_prompt_tokens"] == 0:
         message = "truncate_prompt_tokens must be -1 or at least 1"
         raise InvalidValue(message, "truncate_prompt_tokens")
+    return {"max_tokens": most, "max_tokens_field": field}
 
 
 def _common(

@@ -62,6 +62,13 @@ CASES: list[Case] = [
      "chat_template"),
     (CHAT, {"messages": USER, "min_tokens": 3, "max_completion_tokens": 2}, 400, "invalid_value",
      "min_tokens"),
+    (CHAT, {"messages": USER, "max_completion_tokens": 512}, 400, "context_length_exceeded",
+     "max_completion_tokens"),
+    (CHAT, {"messages": USER, "max_tokens": 512}, 400, "context_length_exceeded", "max_tokens"),
+    (CHAT, {"messages": USER, "max_tokens": 9, "max_completion_tokens": 512}, 400,
+     "context_length_exceeded", "max_completion_tokens"),
+    (CHAT, {"messages": [{"role": "usr", "content": "a"}]}, 400, "invalid_value",
+     "messages.0.role"),
     (CHAT, {"messages": [{"role": "user"}]}, 400, "missing_required_parameter",
      "messages.0.content"),
 ]  # fmt: skip
@@ -181,4 +188,6 @@ def test_more_answers_than_the_queue_ever_takes_are_refused_for_good(
     server = start(max_queue="3")
     response = server.client.post(COMPLETIONS, json={"prompt": ["a", "b"], "n": 2})
     check(response, 400, "invalid_value", "n")
-    assert "takes 3 at once" in response.text
+    assert "prompts times n is 4; the limit is 3" in response.text
+    response = server.client.post(COMPLETIONS, json={"prompt": ["a"] * 4})
+    check(response, 400, "invalid_value", "prompt")

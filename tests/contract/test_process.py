@@ -104,6 +104,14 @@ def test_the_start_screen_is_on_standard_error(serving: Process) -> None:
         assert text in err
 
 
+def test_a_context_that_the_kv_store_cuts_short_is_told_as_it_is(serving: Process) -> None:
+    limit = 8 * 2**20 // (16 * 3_072) * 16  # whole blocks in --kv-memory; the model's is 8,192
+    assert serving.client.get("/v1/models").json()["data"][0]["max_model_len"] == limit
+    body = {"prompt": "a" * limit}
+    message = serving.client.post("/v1/completions", json=body).json()["error"]["message"]
+    assert f"the context limit is {limit}, all that the KV store holds" in message
+
+
 @pytest.mark.parametrize(
     "flags",
     [

@@ -13,7 +13,8 @@ from tests.contract.conftest import Server
 from tests.contract.test_answers import chat_messages, completion
 from tests.fakes_engine import IM_START
 
-COMPLETIONS = "/v1/completions"
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+HI = chat_messages("hi")
 
 
 def post(http: httpx.Client, path: str, **fields: Any) -> Any:
@@ -96,6 +97,7 @@ def test_a_final_message_is_continued(http: httpx.Client) -> None:
     ("flags", "fields", "param"),
     [
         ({"max_generations": "4"}, {"prompt": ["a"] * 3, "n": 2}, "n"),
+        ({"max_generations": "4"}, {"prompt": ["a"] * 5}, "prompt"),
         ({"max_request_tokens": "100"}, {"prompt": "a", "n": 2, "max_tokens": 51}, "max_tokens"),
         ({"max_request_logprobs": "50"}, {"prompt": "a", "logprobs": 4, "max_tokens": 11},
          "logprobs"),
@@ -105,13 +107,19 @@ def test_a_final_message_is_continued(http: httpx.Client) -> None:
         ({"max_stop": "1"}, {"prompt": "a", "stop": ["a", "b"]}, "stop"),
         ({"max_prompts": "1"}, {"prompt": ["a", "b"]}, "prompt"),
         ({"max_logprobs": "1"}, {"prompt": "a", "logprobs": 2}, "logprobs"),
+        ({"max_request_tokens": "9"}, {"messages": HI, "max_completion_tokens": 10},
+         "max_completion_tokens"),
+        ({"max_request_logprobs": "9"}, {"messages": HI, "logprobs": True, "max_tokens": 10},
+         "logprobs"),
+        ({"max_request_logprobs": "9"}, {"messages": HI, "logprobs": True, "top_logprobs": 9,
+         "max_tokens": 5}, "top_logprobs"),
     ],
 )  # fmt: skip
 def test_a_request_over_the_operators_limits_is_refused_before_it_is_queued(
     start: Callable[..., Server], flags: dict[str, str], fields: Any, param: str
 ) -> None:
     server = start(**flags)
-    response = server.client.post(COMPLETIONS, json=fields)
+    response = server.client.post(CHAT if "messages" in fields else COMPLETIONS, json=fields)
     assert response.status_code == 400, response.text
     error = response.json()["error"]
     assert (error["code"], error["param"]) == ("invalid_value", param)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.errors import InvalidValue, Overloaded
+from core.errors import Overloaded
 from core.request import RequestId
 from core.settings import HttpSettings
 from server.backlog import LONGEST_S, UNKNOWN_S, Backlog
@@ -31,12 +31,6 @@ def test_as_many_requests_live_as_the_limit_says() -> None:
     assert "2 requests are live" in refusal(some, 1, 1).message
     some.left(RequestId("0"))
     some.make_way(LIMITS, "a", [1, 1])
-
-
-def test_more_at_once_than_there_is_ever_room_for_are_not_told_to_come_back() -> None:
-    with pytest.raises(InvalidValue, match=r"4 answers are asked for.*takes 3 at once") as caught:
-        backlog().make_way(LIMITS, "a", [1, 1, 1, 1])
-    assert caught.value.param == "n"
 
 
 def test_as_many_prompt_tokens_wait_as_the_limit_says() -> None:

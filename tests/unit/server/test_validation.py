@@ -12,11 +12,13 @@ from core import errors
 from core.request import Grammar, GrammarKind, SamplingParams
 from core.settings import HttpSettings
 from server.fields import Support, Table
-from server.prompts import room_for
+from server.prompts import ContextLimit, room_for
 from server.validation import Validator
 
 VALIDATOR = Validator(HttpSettings())
 COMPLETION, CHAT = VALIDATOR.tables["completion"], VALIDATOR.tables["chat"]
+LIMIT, OF_STORE = ContextLimit(16, of_store=False), ContextLimit(16, of_store=True)
+USER = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 
 
@@ -25,8 +27,7 @@ def completion(**fields: Any) -> Any:
 
 
 def chat(**fields: Any) -> Any:
-    messages = [{"role": "user", "content": "hi"}]
-    return VALIDATOR.chat(msgspec.json.encode({"messages": messages, **fields}))
+    return VALIDATOR.chat(msgspec.json.encode({"messages": USER, **fields}))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_nesting_within_the_limit_is_taken() -> None:
 
 def test_the_defaults_of_a_completion() -> None:
     call = completion()
-    assert (call.prompts, call.max_tokens, call.clamp) == (("hi",), 16, True)
+    assert (call.prompts, call.max_tokens, call.max_tokens_field) == (("hi",), 16, None)
     assert call.sampling == SamplingParams()
     assert (call.seed, call.stop, call.stream, call.ignore_eos) == (None, (), False, False)
 
@@ -139,7 +140,7 @@ def test_a_value_out_of_range_is_refused_by_name(field: str, value: Any) -> None
 
 def test_the_edges_of_the_ranges_are_taken() -> None:
     call = completion(max_tokens=0, temperature=0, top_p=1e-9, top_k=-1, seed=-(2**63), n=1)
-    assert (call.max_tokens, call.clamp) == (0, False)
+    assert (call.max_tokens, call.max_tokens_field) == (0, "max_tokens")
     assert (call.sampling.temperature, call.sampling.top_k) == (0.0, 0)
     assert completion(seed=2**63 - 1, temperature=2, top_k=7.0).sampling.top_k == 7
     assert completion(top_k=10**30).sampling.top_k == 2**31 - 1
@@ -296,6 +297,12 @@ def test_max_completion_tokens_wins() -> None:
     assert chat().max_tokens is None
 
 
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens"])
+def test_a_least_above_the_most_is_told_by_the_name_that_was_sent(name: str) -> None:
+    with pytest.raises(errors.InvalidValue, match=f"at most {name}, which is 2"):
+        chat(**{"min_tokens": 3, name: 2})
+
+
 def test_parts_of_text_are_joined_by_line_breaks() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     call = chat(messages=[{"role": "user", "content": parts, "name": "x"}])
@@ -331,6 +338,9 @@ def test_the_arguments_of_earlier_calls_reach_the_template_as_objects(
         (["hi"], errors.InvalidType, "messages.0"),
         ([{}], errors.MissingParameter, "messages.0.role"),
         ([{"role": 1, "content": "a"}], errors.InvalidType, "messages.0.role"),
+        ([*USER, {"role": "usr", "content": "a"}], errors.InvalidValue, "messages.1.role"),
+        ([{"role": "User", "content": "a"}], errors.InvalidValue, "messages.0.role"),
+        ([{"role": "", "content": "a"}], errors.InvalidValue, "messages.0.role"),
         ([{"role": "user"}], errors.MissingParameter, "messages.0.content"),
         ([{"role": "user", "content": 1}], errors.InvalidType, "messages.0.content"),
         ([{"role": "user", "content": []}], errors.InvalidType, "messages.0.content"),
@@ -366,21 +376,47 @@ def test_a_bad_message_is_refused_by_its_path(
     assert caught.value.param == param
 
 
+def test_every_role_of_the_api_is_taken_and_an_unknown_one_is_told_them_all() -> None:
+    roles = ("system", "developer", "user", "assistant", "tool", "function")
+    messages = [{"role": role, "content": "a", "tool_call_id": "1"} for role in roles]
+    assert tuple(one["role"] for one in chat(messages=messages).conversation.messages) == roles
+    with pytest.raises(errors.InvalidValue, match=f"one of {', '.join(roles)}$"):
+        chat(messages=[{"role": "wat", "content": "a"}])
+
+
 def test_the_room_is_what_the_context_leaves() -> None:
-    assert room_for(10, None, 16, "messages", clamp=False) == 6
-    assert room_for(10, 6, 16, "prompt", clamp=False) == 6
-    assert room_for(10, 16, 16, "prompt", clamp=True) == 6
-    assert room_for(10, 0, 16, "prompt", clamp=False) == 0
-    assert room_for(16, 0, 16, "prompt", clamp=False) == 0
+    assert room_for(10, chat(), LIMIT, "messages") == 6
+    assert room_for(10, completion(max_tokens=6), LIMIT, "prompt") == 6
+    assert room_for(10, completion(), LIMIT, "prompt") == 6
+    assert room_for(10, completion(max_tokens=0), LIMIT, "prompt") == 0
+    assert room_for(16, completion(max_tokens=0), LIMIT, "prompt") == 0
 
 
 @pytest.mark.parametrize(
-    ("prompt_tokens", "wanted", "param"),
-    [(16, None, "prompt"), (17, 0, "prompt"), (10, 7, "max_tokens"), (1, 10**30, "max_tokens")],
+    ("prompt_tokens", "call", "param"),
+    [
+        (16, completion(), "prompt"),
+        (17, completion(max_tokens=0), "prompt"),
+        (10, completion(max_tokens=7), "max_tokens"),
+        (1, completion(max_tokens=10**30), "max_tokens"),
+        (10, chat(max_tokens=7), "max_tokens"),
+        (10, chat(max_completion_tokens=7), "max_completion_tokens"),
+        (10, chat(max_completion_tokens=7, max_tokens=1), "max_completion_tokens"),
+    ],
 )
-def test_what_exceeds_the_context_is_refused_and_told_the_limit(
-    prompt_tokens: int, wanted: int | None, param: str
+def test_what_exceeds_the_context_is_refused_by_the_field_that_was_sent_and_told_the_limit(
+    prompt_tokens: int, call: Any, param: str
 ) -> None:
-    with pytest.raises(errors.ContextLengthExceeded, match="16") as caught:
-        room_for(prompt_tokens, wanted, 16, "prompt", clamp=False)
+    with pytest.raises(errors.ContextLengthExceeded, match=r"limit (is|of) 16") as caught:
+        room_for(prompt_tokens, call, LIMIT, "prompt")
     assert caught.value.param == param
+    assert param in str(caught.value)
+
+
+@pytest.mark.parametrize(("prompt_tokens", "limit"), [(16, LIMIT), (10, LIMIT), (16, OF_STORE)])
+def test_a_context_error_says_where_the_kv_store_is_what_sets_the_limit(
+    prompt_tokens: int, limit: ContextLimit
+) -> None:
+    with pytest.raises(errors.ContextLengthExceeded) as caught:
+        room_for(prompt_tokens, completion(max_tokens=7), limit, "prompt")
+    assert ("16, all that the KV store holds" in str(caught.value)) == limit.of_store
