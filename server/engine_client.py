@@ -11,7 +11,7 @@ import math
 import socket
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -23,7 +23,6 @@ from core.errors import (
     ServiceError,
     SettingsError,
 )
-from core.machine import Peaks
 from core.request import FinishReason, RequestId
 from core.settings import EngineSettings
 from core.wire import (
@@ -48,26 +47,13 @@ from core.wire import (
     from_engine,
 )
 from server.backlog import Backlog
+from server.observer import Observer, unharmed
 
 log = logging.getLogger("floorline.server")
 
 RETRY_AFTER_S: Final = 2.0  # about what a small engine needs to come back
 
 OnToken = Callable[[int, TokenLogprobs | None], None]
-
-
-class Observer(Protocol):
-    """Who keeps the books: told of each message after the streams were served."""
-
-    def on_report(self, report: StepReport) -> None: ...
-    def on_idle(self, idle: Idle) -> None: ...
-    def on_fault(self, fault: Fault) -> None: ...
-    def on_peaks(self, peaks: Peaks) -> None: ...
-    def on_finish_sent(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None:
-        """Hear at once of an end that the server decided; tokens on their way are nobody's."""
-
-    def wants_peaks(self) -> bool:
-        """Say whether an idle engine should measure its peaks again."""
 
 
 class RequestStream:
@@ -125,6 +111,7 @@ class EngineClient:
     ) -> None:
         self._reader, self._writer, self._queue_timeout_s = reader, writer, queue_timeout_s
         self.backlog = Backlog()
+        self._observer: Observer | None = None
         self._streams: dict[RequestId, RequestStream] = {}
         self.closed = asyncio.Event()
         self._idle = True
@@ -164,12 +151,14 @@ class EngineClient:
 
     async def run(self, observer: Observer) -> None:
         """Deliver messages until the engine's end; then every live stream ends too."""
+        self._observer = observer
         try:
             while (message := await self._read()) is not None:
                 self._deliver(message)
-                if isinstance(message, StepReport):
-                    self._give_up_waiting(observer)
-                self._observe(observer, message)
+                if isinstance(message, StepReport | Fault):
+                    self._give_up_waiting()
+                with unharmed(f"a {type(message).__name__}"):
+                    self._observe(observer, message)
         finally:
             self.close()
 
@@ -192,7 +181,11 @@ class EngineClient:
         return stream
 
     def finish(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None:
+        """Tell engine and books of an end that the server decided, while `run` runs."""
+        assert self._observer is not None, "a finish before `run`"
         self._send(Finish(id, n_tokens, reason))
+        with unharmed("a Finish"):
+            self._observer.on_finish_sent(id, n_tokens, reason)
 
     def abort(self, id: RequestId) -> None:
         """Stop a request that nobody reads; its stream hears nothing more."""
@@ -247,34 +240,34 @@ class EngineClient:
         self.backlog.left(id)
         return self._streams.pop(id, None)
 
-    def _give_up_waiting(self, observer: Observer) -> None:
-        """End the requests that were not admitted in time."""
+    def _give_up_waiting(self) -> None:
+        """End the requests that were not admitted in time.
+
+        Only a report tells who was admitted: before it comes, one that waits cannot be told from
+        one in its first step, so that none is ended by a timer. An engine that reports nothing for
+        long is ended as a whole.
+        """
         for id in self.backlog.overdue(self._now_s(), self._queue_timeout_s):
             stream = self._let_go(id)
             assert stream is not None
             self.finish(id, 0, FinishReason.REFUSED)
-            observer.on_finish_sent(id, 0, FinishReason.REFUSED)
             waited = f"the request waited for more than {self._queue_timeout_s:g} s"
             stream.fail(Overloaded(waited, self.backlog.clears_after_s()))
 
     def _observe(self, observer: Observer, message: FromEngine) -> None:
-        """Tell the observer; a bug in the books is logged and costs no stream its tokens."""
-        try:
-            match message:
-                case StepReport():
-                    observer.on_report(message)
-                case Idle():
-                    observer.on_idle(message)
-                    if observer.wants_peaks():
-                        log.warning("steps took less than their floor: measuring the peaks again")
-                        self._send(Remeasure())
-                case Measured(peaks):
-                    observer.on_peaks(peaks)
-                case Fault():
-                    log.error("a step failed: %s: %s", message.kind, message.message)
-                    observer.on_fault(message)
-        except Exception:
-            log.exception("telemetry failed on a %s", type(message).__name__)
+        match message:
+            case StepReport():
+                observer.on_report(message)
+            case Idle():
+                observer.on_idle(message)
+                if observer.wants_peaks():
+                    log.warning("steps took less than their floor: measuring the peaks again")
+                    self._send(Remeasure())
+            case Measured(peaks):
+                observer.on_peaks(peaks)
+            case Fault():
+                log.error("a step failed: %s: %s", message.kind, message.message)
+                observer.on_fault(message)
 
     def _send(self, message: ToEngine) -> None:
         """Write without waiting: what is outstanding is bounded by the live requests."""

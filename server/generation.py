@@ -25,10 +25,9 @@ class Generation:
         client: EngineClient,
         submits: Sequence[Submit],
         plan: Callable[[int], ChoicePlan],
-        on_stop: Callable[[RequestId, int, FinishReason], None],
         per_prompt: int = 1,
     ) -> None:
-        self._client, self._on_stop, self._per_prompt = client, on_stop, per_prompt
+        self._client, self._per_prompt = client, per_prompt
         self._wake = asyncio.Event()
         self.choices = [
             Choice(index, submit, plan(index), self._stopper(submit.id))
@@ -89,6 +88,5 @@ class Generation:
     def _stopper(self, id: RequestId) -> Callable[[int], None]:
         def stop(n_tokens: int) -> None:
             self._client.finish(id, n_tokens, FinishReason.STOP)
-            self._on_stop(id, n_tokens, FinishReason.STOP)
 
         return stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from server.edge import error_response, json_response
 from server.generation import Generation
 from server.grammars import GrammarChecker
 from server.logprobs import LogprobWriter
+from server.observer import unharmed
 from server.prompts import Prompted, PromptEncoder, check_token_fields
 from server.request_size import check_size
 from server.service import Served, Service
@@ -83,7 +85,7 @@ class Inference:
             return error_response(error)
         cost = self._service.cost(generation)
         body = answer(shape, head, generation, cost, partial(self._extras, call))
-        return json_response(body, headers={"server-timing": self._timing(generation)})
+        return json_response(body, headers=self._timing(generation))
 
     def _extras(self, call: GenerationCall, choice: Choice) -> dict[str, Any]:
         """Write what a choice has beyond OpenAI's fields, where it was asked for."""
@@ -98,9 +100,10 @@ class Inference:
             extras["prompt_logprobs"] = writer.prompt(known, len(prompt_ids))
         return extras
 
-    def _timing(self, generation: Generation) -> str:
-        timings = self._service.served().telemetry.timings(generation.ids)
-        parts = [("queue", timings.queue), ("prefill", timings.prefill), ("decode", timings.decode)]
-        if timings.floor is not None:
-            parts.append(("floor", timings.floor))
-        return ", ".join(f"{name};dur={ms:.3f}" for name, ms in parts)
+    def _timing(self, generation: Generation) -> dict[str, str]:
+        """Write the header of what took how long; no answer is kept back for want of it."""
+        with unharmed("an answer's timing"):
+            timings = asdict(self._service.served().telemetry.timings(generation.ids))
+            parts = [f"{name};dur={ms:.3f}" for name, ms in timings.items() if ms is not None]
+            return {"server-timing": ", ".join(parts)}
+        return {}

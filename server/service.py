@@ -21,6 +21,7 @@ from core.wire import Ready
 from server.bodies import Head, Shape
 from server.engine_client import RETRY_AFTER_S
 from server.generation import Generation
+from server.observer import unharmed
 from server.prompts import ContextLimit, Prompted
 from server.submission import Submission
 from server.supervisor import Launcher, Supervisor, launch_process
@@ -126,25 +127,21 @@ class Service:
                 received_ns=received_ns,
                 shares_prompt=index % call.n > 0,
             )
-        generation = Generation(
-            client,
-            submits,
-            partial(submission.plan, id),
-            served.telemetry.on_finish_sent,
-            call.n,
-        )
+        generation = Generation(client, submits, partial(submission.plan, id), call.n)
         return head, shape, generation
 
     def close(self, generation: Generation) -> None:
         """Give up what still runs, and let go of its books."""
         generation.close()
-        self.served().telemetry.forget(generation.ids)
+        with unharmed("a response's end"):
+            self.served().telemetry.forget(generation.ids)
 
     def cost(self, generation: Generation) -> Mapping[str, Any] | None:
         """Sum up what the generation cost; None where bills are turned off."""
-        if not self.settings.telemetry.response_cost:
-            return None
-        return self.served().telemetry.cost(generation.ids).as_dict()
+        if self.settings.telemetry.response_cost:
+            with unharmed("a bill"):
+                return self.served().telemetry.cost(generation.ids).as_dict()
+        return None
 
     def _engine_ready(self, ready: Ready) -> Telemetry:
         if self._served is None:

@@ -17,7 +17,8 @@ from typing import Final, Protocol
 from core.errors import EngineDead, ModelError, SettingsError, ShuttingDown
 from core.settings import EngineSettings
 from core.wire import Ready
-from server.engine_client import RETRY_AFTER_S, EngineClient, Observer
+from server.engine_client import RETRY_AFTER_S, EngineClient
+from server.observer import Observer, unharmed
 
 log = logging.getLogger("floorline.server")
 
@@ -85,6 +86,7 @@ class Supervisor:
         self._queue_timeout_s = queue_timeout_s
         self._client: EngineClient | None = None
         self._was_ready = False
+        self._lost_s = 0.0  # when the last one that was ready ended
         self.draining = False
 
     @property
@@ -199,11 +201,15 @@ class Supervisor:
             return 0.0
         books = self._on_ready(ready)
         since_s = now_s()
+        if self._was_ready:
+            log.info("the engine is ready again, %.1f s after it was lost", since_s - self._lost_s)
         self._client, self._was_ready = client, True
         await client.run(books)
+        self._lost_s = now_s()
         if not self.draining:
-            books.on_engine_down()
-        return now_s() - since_s
+            with unharmed("the engine's end"):
+                books.on_engine_down()
+        return self._lost_s - since_s
 
 
 async def _end_when_silent(client: EngineClient, process: EngineProcess) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from telemetry.telemetry import Telemetry
 from tests.contract.conftest import Server
 from tests.fakes_engine import EOS
 
@@ -247,6 +248,22 @@ def test_the_cost_can_be_left_out(start: Callable[..., Server]) -> None:
     assert "cost" not in body
     chunks = stream(server.client, "/v1/completions", prompt="hi")
     assert not any("cost" in chunk for chunk in chunks)
+
+
+@pytest.mark.parametrize("method", ["cost", "timings", "forget", "on_finish_sent"])
+def test_a_bug_in_the_books_costs_no_answer_and_no_end_of_a_stream(
+    start: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a bug in the books")
+
+    monkeypatch.setattr(Telemetry, method, broken)
+    http = start().client
+    fields = {"prompt": "say:hello", "stop": "lo"}
+    for _ in range(2):
+        assert completion(http, **fields)["choices"][0]["text"] == "hel"
+        chunks = stream(http, "/v1/completions", **fields)
+        assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == "hel"
 
 
 GOLDEN_HEAD = (

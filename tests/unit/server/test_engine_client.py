@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,17 @@ from core.errors import (
 from core.machine import Peaks
 from core.request import FinishReason, Request, RequestId, SamplingParams
 from core.settings import EngineSettings
-from core.wire import Abort, Fault, Finish, Idle, StepReport, Submit, ToEngine
+from core.step import StepPlan, StepResult
+from core.wire import (
+    Abort,
+    Fault,
+    Finish,
+    Idle,
+    StepReport,
+    Submit,
+    ToEngine,
+    TokenLogprobs,
+)
 from server.engine_client import EngineClient, RequestStream
 from tests.fakes import ScriptedRunner
 from tests.fakes_engine import (
@@ -105,20 +116,28 @@ class Session:
         while message not in self.engine.received:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
-    def submit(self, name: str, max_tokens: int = 4, prompt: bytes = b"hi") -> Heard:
+    def submit(
+        self,
+        name: str,
+        max_tokens: int = 4,
+        prompt: bytes = b"hi",
+        then: Callable[[], None] = lambda: None,
+    ) -> Heard:
         request = Submit(RequestId(name), tuple(prompt), max_tokens, SamplingParams(), (EOS,))
-        return Heard(self.client, request)
+        return Heard(self.client, request, then)
 
 
 class Heard:
-    """One stream and what came out of it."""
+    """One stream and what came out of it; `then` runs as each token comes."""
 
-    def __init__(self, client: EngineClient, request: Submit) -> None:
+    def __init__(self, client: EngineClient, request: Submit, then: Callable[[], None]) -> None:
         self.tokens: list[int] = []
-        self._wake = asyncio.Event()
-        self.stream: RequestStream = client.submit(
-            request, lambda token, _: self.tokens.append(token), self._wake.set
-        )
+        self._wake, self._then = asyncio.Event(), then
+        self.stream: RequestStream = client.submit(request, self._on_token, self._wake.set)
+
+    def _on_token(self, token: int, _: TokenLogprobs | None) -> None:
+        self.tokens.append(token)
+        self._then()
 
     async def token(self) -> None:
         await self._wake.wait()
@@ -234,6 +253,22 @@ def test_who_is_not_admitted_in_time_is_refused_and_the_engine_is_told(folder: P
     run(test())
 
 
+def test_who_waits_in_vain_while_steps_fail_is_refused_too(folder: Path) -> None:
+    class Failing(ScriptedRunner):
+        def execute(self, plan: StepPlan) -> StepResult:
+            raise RuntimeError("a bug")
+
+    async def test() -> None:
+        async with Session(folder, Failing(), queue_timeout_s=0.0) as session:
+            await session.start()
+            failing = session.submit("failing", 2, b"x" * 200)  # takes the whole of the first step
+            late = session.submit("late", 2)
+            assert isinstance(await late.end(), Overloaded)
+            assert isinstance(await failing.end(), GenerationFailed)
+
+    run(test())
+
+
 def test_a_finish_ends_the_stream_by_the_engines_word(folder: Path) -> None:
     async def test() -> None:
         gated = GatedRunner()
@@ -244,6 +279,7 @@ def test_a_finish_ends_the_stream_by_the_engines_word(folder: Path) -> None:
             await heard.token()
             message = Finish(RequestId("a"), 1, FinishReason.STOP)
             session.client.finish(message.id, message.n_tokens, message.reason)
+            assert session.ledger.finishes == [(message.id, message.n_tokens, message.reason)]
             await session.engine_has(message)
             gated.open()
             assert await heard.end() is FinishReason.STOP
@@ -288,14 +324,22 @@ def test_a_bug_in_the_books_costs_no_stream_its_tokens(
         def on_report(self, report: StepReport) -> None:
             raise RuntimeError("a bug in the books")
 
+        def on_finish_sent(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None:
+            raise RuntimeError("another")
+
     async def test() -> None:
         async with Session(folder) as session:
             session.ledger = Broken()
             await session.start()
-            assert await session.submit("a").end() is FinishReason.LENGTH
+            finish = partial(session.client.finish, RequestId("a"), 1, FinishReason.STOP)
+            finished, beside = session.submit("a", then=finish), session.submit("b")
+            assert isinstance(await finished.end(), FinishReason)
+            assert await beside.end() is FinishReason.LENGTH
+            assert bytes(beside.tokens) == b"Die "
 
     run(test())
-    assert "a bug in the books" in caplog.text
+    for words in ("a bug in the books", "another", "on a StepReport", "on a Finish"):
+        assert words in caplog.text
 
 
 @pytest.mark.parametrize(("kind", "error"), [("model", ModelError), ("settings", SettingsError)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -108,6 +109,41 @@ def test_a_dead_engine_is_started_again(folder: Path) -> None:
             assert stream.reason is FinishReason.LENGTH
 
     run(test())
+
+
+def test_the_return_of_an_engine_is_logged_with_how_long_it_took(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "floorline.server")
+
+    async def test() -> None:
+        async with Stage(folder) as stage:
+            await stage.until(lambda: stage.supervisor.ready)
+            assert "ready" not in caplog.text
+            stage.launcher.engine.kill()
+            await stage.until(lambda: stage.books.starts == 2 and stage.supervisor.ready)
+
+    run(test())
+    (line,) = [message for message in caplog.messages if "ready again" in message]
+    assert re.fullmatch(r"the engine is ready again, 0\.\d s after it was lost", line)
+
+
+def test_a_bug_in_the_books_of_a_death_costs_no_restart(
+    folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: Books) -> None:
+        raise RuntimeError("a bug in the books")
+
+    monkeypatch.setattr(Books, "on_engine_down", broken)
+
+    async def test() -> None:
+        async with Stage(folder) as stage:
+            await stage.until(lambda: stage.supervisor.ready)
+            stage.launcher.engine.kill()
+            await stage.until(lambda: stage.books.starts == 2 and stage.supervisor.ready)
+
+    run(test())
+    assert "a bug in the books" in caplog.text
 
 
 def test_an_engine_that_keeps_dying_is_given_up(
