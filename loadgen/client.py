@@ -27,7 +27,7 @@ class Client:
     """
 
     def __init__(self, url: str, spec: RunSpec) -> None:
-        self.url = url.rstrip("/").removesuffix("/v1")
+        self.url = url
         headers = {"accept-encoding": "identity", "content-type": "application/json"}
         if spec.api_key:
             headers["authorization"] = f"Bearer {spec.api_key}"

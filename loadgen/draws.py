@@ -11,6 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+MAX_VARIATION = 1e3  # of gamma, and 1 / it the least: far beyond, its shape is no float
+MAX_EXPONENT = 700.0  # exp of more is no float
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
@@ -52,13 +55,13 @@ def parse_arrival(text: str) -> Arrival:
     with suppress(ValueError):  # a text that is none of these is refused below
         if kind in ("poisson", "constant") and not rest:
             return Arrival(kind)
-        if kind == "gamma" and float(rest) > 0:
+        if kind == "gamma" and 1 / MAX_VARIATION <= float(rest) <= MAX_VARIATION:
             return Arrival(kind, float(rest))
         if kind == "closed" and int(rest) > 0:
             return Arrival(kind, int(rest))
         if kind == "ramp":
             start, end = map(float, rest.split("-"))
-            if start >= 0 and end > 0:
+            if 0 <= start < math.inf and 0 < end < math.inf:
                 return Arrival(kind, start, end)
     raise ValueError(f"{text!r} is not poisson, constant, gamma:CV, ramp:A-B or closed:N")
 
@@ -81,8 +84,11 @@ class Lengths:
         if self.kind == "uniform":
             return rng.randint(self.lo, self.hi)
         deviation = self.b * rng.gauss(0.0, 1.0)
-        value = self.a + deviation if self.kind == "norm" else self.a * math.exp(deviation)
-        return min(max(round(value), self.lo), self.hi)
+        if self.kind == "norm":
+            value = self.a + deviation
+        else:
+            value = self.a * math.exp(min(deviation, MAX_EXPONENT))
+        return round(min(max(value, self.lo), self.hi))
 
 
 def parse_lengths(text: str) -> Lengths:
@@ -97,6 +103,8 @@ def parse_lengths(text: str) -> Lengths:
             lengths = Lengths("uniform", int(low), int(high))
     except ValueError:
         raise ValueError(f"{text!r} is not like 32-96, =64 or norm:64,16,1,128") from None
+    if not (math.isfinite(lengths.a) and 0 <= lengths.b < math.inf):
+        raise ValueError(f"{text!r}: a mean is finite, and a deviation at least 0")
     if lengths.lo < 1 or lengths.lo > lengths.hi:
         raise ValueError(f"{text!r}: a range runs from at least 1 upward")
     return lengths

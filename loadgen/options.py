@@ -9,7 +9,18 @@ from importlib.metadata import version
 from typing import Any, NoReturn, TypeVar
 
 from core.errors import SettingsError
-from loadgen.spec import PlanSpec, RunSpec, count, json_object, parse_slo, positive, ratio, seconds
+from loadgen.draws import parse_arrival
+from loadgen.spec import (
+    PlanSpec,
+    RunSpec,
+    count,
+    json_object,
+    parse_slo,
+    positive,
+    ratio,
+    seconds,
+    server_url,
+)
 
 URL = "http://127.0.0.1:8000"
 EPILOG = "Commands: run (the default), sweep, search, compare, plan, report, selftest."
@@ -17,7 +28,7 @@ FILES = "write run.json, requests.jsonl, run.csv, report.html"
 METAVARS = {seconds: "T", count: "N", int: "N", ratio: "SHARE", json_object: "JSON"}
 STORED = {"compare": ("a", "b"), "report": ("folder",), "selftest": ()}  # they make no load
 OTHERS: dict[str, tuple[str, Callable[[str], str], str]] = {  # said otherwise elsewhere
-    "--burstiness": ("arrival", lambda x: f"gamma:{positive(x) ** -0.5!r}", "--arrival gamma:X^-½"),
+    "--burstiness": ("arrival", lambda x: _gamma(positive(x) ** -0.5), "--arrival gamma:X^-½"),
     "--random-input-len": ("prompt", lambda x: f"={count(x)}", "--prompt =X"),
     "--random-output-len": ("output", lambda x: f"={count(x)}", "--output =X"),
 }
@@ -40,7 +51,8 @@ def parser_of(command: str) -> Parser:
     if command == "plan":
         parser.add_argument("-o", dest="to", required=True, metavar="FILE", help="where to write")
     else:
-        parser.add_argument("url", nargs="?", default=URL, help=f"default: {URL}")
+        where = f"the server (default: {URL})"
+        _add(parser, "url", nargs="?", default=URL, metavar="URL", type=server_url, help=where)
         parser.add_argument("--out", metavar="DIR", help=FILES)
         parser.add_argument("--format", choices=("text", "json"), help="default: text")
         parser.add_argument("--quiet", action="store_true", help="no progress line")
@@ -67,6 +79,12 @@ def _positives(text: str) -> list[float]:
     return [positive(part) for part in text.split(",")]
 
 
+def _gamma(variation: float) -> str:
+    arrival = f"gamma:{variation!r}"
+    parse_arrival(arrival)
+    return arrival
+
+
 def _goodput(text: str) -> str:
     metric, _, limit = text.partition(":")
     return parse_slo(f"{metric.replace('e2el', 'e2e')}={limit}ms").text
@@ -84,7 +102,10 @@ def _add_spec(parser: Parser, title: str, spec: type[S]) -> None:
 
 
 def _add(group: Any, *flags: str, help: str, check: Any = None, **how: Any) -> None:
-    """Add a flag that leaves no trace when it is not given, and whose parser's words are shown."""
+    """Add an option that leaves no trace when it is not given, and whose parser's words are shown.
+
+    A default that is named is kept.
+    """
     parse: Any = check or how.get("type")
 
     def convert(text: str) -> Any:
@@ -97,4 +118,4 @@ def _add(group: Any, *flags: str, help: str, check: Any = None, **how: Any) -> N
     if parse:
         how = {"metavar": METAVARS.get(parse, "X"), **how, "type": convert}
     shown = help.replace("%", "%%")
-    group.add_argument(*flags, default=argparse.SUPPRESS, help=shown, **how)
+    group.add_argument(*flags, help=shown, **{"default": argparse.SUPPRESS, **how})

@@ -9,10 +9,25 @@ import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from loadgen.draws import parse_arrival, parse_lengths, parse_map
 
 SLO_METRICS = ("ttft", "ttft_send", "e2e", "e2e_send", "tpot", "tpot_net", "itl", "stall_max")
+
+
+def server_url(text: str) -> str:
+    """Read a server's address: http where no scheme is named, without the path of the API.
+
+    A path before that of the API stays: a proxy's.
+    """
+    url = urlsplit(text if "://" in text else f"http://{text}")
+    path = re.sub(r"(/v1(/completions)?)?/*$", "", url.path)
+    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
+        raise ValueError(f"{text!r} is not a server such as http://127.0.0.1:8000")
+    if "/v1/" in path:
+        raise ValueError(f"{text!r}: only the server is named here; chat is --api chat")
+    return f"{url.scheme}://{url.netloc}{path}"
 
 
 def positive(text: str) -> float:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from core.errors import SettingsError
 from loadgen.draws import map_by_rank, parse_lengths
 from loadgen.options import gather, parser_of
 from loadgen.spec import PlanSpec, RunSpec, ratio, seconds
@@ -33,6 +34,36 @@ def test_spellings_of_other_tools_mean_ours(foreign: list[str], own: list[str]) 
     assert parsed(*foreign) == parsed(*own)
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("localhost:8000", "http://localhost:8000"),
+        ("127.0.0.1:8000/", "http://127.0.0.1:8000"),
+        ("[::1]:8000", "http://[::1]:8000"),
+        ("http://a:8000/v1", "http://a:8000"),
+        ("http://a:8000/v1/completions", "http://a:8000"),
+        ("https://a/proxy/v1/", "https://a/proxy"),
+    ],
+)
+def test_a_server_is_named_with_or_without_scheme_and_path(said: str, meant: str) -> None:
+    assert parser_of("run").parse_args([said]).url == meant
+    assert parser_of("run").parse_args([]).url == "http://127.0.0.1:8000"
+
+
+@pytest.mark.parametrize(
+    ("option", "values"),
+    [
+        ("--arrival", ("gamma:inf", "gamma:1e-300", "gamma:1e200", "gamma:nan", "ramp:inf-1")),
+        ("--burstiness", ("1e308", "1e-300")),
+        ("--prompt", ("norm:nan,1,1,5", "norm:1,nan,1,5", "lognorm:inf,1,1,5", "norm:1,-1,1,5")),
+    ],
+)
+def test_a_number_that_nothing_can_be_drawn_with_is_refused(option: str, values) -> None:
+    for value in values:
+        with pytest.raises(SettingsError, match=option):
+            parser_of("run").parse_args([option, value])
+
+
 def test_units_are_read() -> None:
     assert [seconds(text) for text in ("500ms", "2s", "1.5m", "3")] == [0.5, 2.0, 90.0, 3.0]
     assert [ratio(text) for text in ("5%", "0.05", "100%")] == [0.05, 0.05, 1.0]
@@ -41,7 +72,8 @@ def test_units_are_read() -> None:
 def test_lengths_stay_in_their_range() -> None:
     import random
 
-    for text, low, high in (("=5", 5, 5), ("norm:50,40,1,60", 1, 60), ("lognorm:50,1,8,90", 8, 90)):
+    wide = ("lognorm:50,1e9,8,90", 8, 90)  # most of its draws are beyond any float
+    for text, low, high in (("=5", 5, 5), ("norm:50,40,1,60", 1, 60), wide):
         drawn = [parse_lengths(text).draw(random.Random(n)) for n in range(400)]
         assert low == min(drawn)
         assert high == max(drawn)
