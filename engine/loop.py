@@ -88,7 +88,7 @@ class EngineLoop:
         """Decide, compute, apply, tell."""
         received_ns = self._now_ns()
         plan = self._scheduler.plan()
-        records, shared = slice_records(plan), self._scheduler.shared_runs(plan)
+        about = slice_records(plan), self._scheduler.shared_runs(plan), distinct_token_ids(plan)
         planned_ns = self._now_ns()
         result = self._execute(plan)
         if result is not None:
@@ -96,7 +96,7 @@ class EngineLoop:
             self._receive()  # who was aborted while it ran ends so, whatever the step found
             times = (received_ns, planned_ns, executed_ns, self._now_ns())
             self._ended += self._scheduler.commit(plan, result)
-            self._report(plan, records, shared, result, times)
+            self._report(plan, about, result, times)
 
     def _receive(self) -> None:
         while not self._closed:
@@ -182,11 +182,11 @@ class EngineLoop:
     def _report(
         self,
         plan: StepPlan,
-        records: tuple[SliceRecord, ...],
-        shared: tuple[SharedRun, ...],
+        about: tuple[tuple[SliceRecord, ...], tuple[SharedRun, ...], int],
         result: StepResult,
         times: tuple[int, int, int, int],
     ) -> None:
+        records, shared, distinct = about
         received_ns, planned_ns, executed_ns, heard_ns = times
         start_ns, end_ns = self._mark_ns, self._now_ns()
         segments = Segments(
@@ -208,7 +208,7 @@ class EngineLoop:
                 segments=segments,
                 slices=records,
                 shared=shared,
-                distinct_token_ids=distinct_token_ids(plan),
+                distinct_token_ids=distinct,
                 tokens=tuple(result.tokens.items()),
                 ended=self._take_ended(),
                 admitted=plan.admitted,

@@ -32,6 +32,7 @@ def _record(piece: Slice, admitted: bool) -> SliceRecord:
 def distinct_token_ids(plan: StepPlan) -> int:
     """Count the rows of the input embedding that the step reads.
 
+    Invariant: called before the step, during which a stop may drop tokens that it reads.
     Cost: O(tokens of the step).
     """
     return len(

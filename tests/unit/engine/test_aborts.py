@@ -12,7 +12,7 @@ import pytest
 from core.request import FinishReason, RequestId, SamplingParams
 from core.settings import SchedulerSettings
 from core.step import StepPlan, StepResult
-from core.wire import Abort, Drain, Fault, FromEngine, StepReport, Submit
+from core.wire import Abort, Drain, Fault, Finish, FromEngine, StepReport, Submit
 from engine.loop import EngineLoop
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
@@ -154,6 +154,19 @@ def test_an_abort_in_the_middle_of_a_step_frees_the_blocks_before_the_next() -> 
     assert engine.pool.referenced_blocks == 2
     engine.abort("waits")
     assert engine.finish() == dict.fromkeys(("big", "waits"), FinishReason.ABORTED)
+
+
+def test_a_stop_found_steps_ago_in_the_middle_of_a_step_ends_its_request_alone() -> None:
+    """Its step runs a token that the end drops."""
+    engine = Engine()
+    engine.submit("r", max_tokens=9)
+    engine.submit("other", prompt=2, max_tokens=4)
+    engine.start()
+    engine.next()
+    engine.next()
+    engine.inbox.put(Finish(RequestId("r"), 1, FinishReason.STOP))
+    assert named(engine.next()) == ["other"]
+    assert engine.finish() == {"r": FinishReason.STOP, "other": FinishReason.LENGTH}
 
 
 def test_an_abort_in_the_middle_of_a_step_that_raises_is_an_abort() -> None:
