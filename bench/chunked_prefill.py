@@ -21,7 +21,8 @@ from math import log10
 from queue import SimpleQueue
 from typing import Any
 
-from bench.command import Command
+from bench.command import Command, start
+from core.errors import SettingsError
 from core.request import RequestId, SamplingParams
 from core.settings import EngineSettings, ModelSettings, SchedulerSettings
 from core.step import StepPlan, StepResult
@@ -31,6 +32,7 @@ from engine.build import load_engine
 from engine.loop import EngineLoop
 from engine.runner import Runner
 from kvcache.pool import BlockPool
+from loadgen.spec import positive
 from scheduler.pace import pace_for, step_limit
 from scheduler.scheduler import Scheduler
 
@@ -120,12 +122,21 @@ class ProcessorTimed:
 
 
 def measure(run: Run, model: str, processor_time: bool) -> None:
+    """Run the traffic through a fresh engine.
+
+    Mutates: `run`, which takes the figures.
+    Raises:
+        ModelError, SettingsError: no such model, or its context does not hold a long prompt.
+    """
     settings = EngineSettings(
         model=ModelSettings(model=model),
         scheduler=run.limits,
         threads=1 if processor_time else None,
     )
     engine = load_engine(settings, progress=lambda _: None)
+    if engine.max_model_len <= LONG_PROMPT:
+        limit = f"--model {model}: its context limit here is {engine.max_model_len} tokens"
+        raise SettingsError(f"{limit}, no more than a prompt's {LONG_PROMPT}")
     engine.warm_up()
     traffic = Traffic(run, min(engine.config.vocab_size, 256))
     arithmetic = Arithmetic(engine.config, engine.storage, engine.kv_dtype)
@@ -187,7 +198,7 @@ def options() -> Command:
     parser = Command("bench.chunked_prefill", __doc__)
     parser.option("--model", "what runs, as for serve", default="tinygpt")
     goal = "time between tokens that auto sizes chunks for, in ms"
-    parser.option("--goal-ms", goal, type=float, default=30.0, metavar="MS")
+    parser.option("--goal-ms", goal, type=positive, default=30.0, metavar="MS")
     clock = "run one thread, and time it by its processor seconds"
     parser.option("--processor-time", clock, "by the wall's clock", action="store_true")
     parser.file("--json", "the rows and every way's limits")
@@ -216,4 +227,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

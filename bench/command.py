@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+from core.errors import FloorlineError
 
 
 class Command(argparse.ArgumentParser):
-    """A parser whose help begins with the first line of a module's docstring."""
+    """A parser whose help begins with the first line of a module's docstring.
+
+    What it refuses is one line that names the option.
+    """
 
     def __init__(self, module: str, doc: str) -> None:
         line, _, rest = doc.partition("\n")
@@ -19,13 +29,52 @@ class Command(argparse.ArgumentParser):
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
     def option(self, flag: str, help: str, otherwise: str = "%(default)s", **how: Any) -> None:
         """Add an option that may be left out; `otherwise` says what holds then."""
         self.add_argument(flag, help=f"{help} (default: {otherwise})", **how)
 
-    def count(self, flag: str, default: int, help: str) -> None:
-        self.option(flag, help, type=int, default=default, metavar="N")
+    def count(self, flag: str, default: int, help: str, least: int = 1) -> None:
+        self.option(flag, help, type=partial(number, least), default=default, metavar="N")
 
     def file(self, flag: str, what: str) -> None:
         """Add an option that writes something to a file besides."""
-        self.option(flag, f"write {what} to this file", "to none", type=Path, metavar="FILE")
+        self.option(flag, f"write {what} to this file", "to none", type=to_write, metavar="FILE")
+
+
+def start(main: Callable[[], int | None]) -> NoReturn:
+    """Run a benchmark; what it cannot run with is told in one line."""
+    try:
+        sys.exit(main())
+    except FloorlineError as error:
+        sys.exit(" ".join(str(error).split()))
+
+
+def number(least: int, text: str) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+    return int(text)
+
+
+def to_write(text: str) -> Path:
+    """Take a file that can be written, before hours are spent on what goes into it."""
+    path = Path(text)
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
+    return path
+
+
+def to_read(text: str) -> Path:
+    path = Path(text)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"{text!r} is no file")
+    return path.absolute()
+
+
+def program(text: str) -> Path:
+    """Find what runs when `text` is typed. A link stays one: it is how a Python knows its venv."""
+    if (found := shutil.which(text)) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no program")
+    return Path(found).absolute()

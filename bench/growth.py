@@ -14,15 +14,16 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench.command import Command
+from bench.command import Command, program, start, to_read
 from bench.log_plot import DASHED, DOTTED, SOLID, Line, Plot, svg
+from bench.peer import Peer
 from bench.validate_costmodel import Point, fit, measure
+from core.errors import SettingsError
 from core.formats import WeightFormat
 from core.settings import EngineSettings, KVSettings, ModelSettings
 from engine.build import Engine, load_engine
@@ -31,6 +32,7 @@ WIDTHS = (WeightFormat.FP16, WeightFormat.NATIVE)
 BATCHES = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (64, 256, 1024, 4096, 8192)
 CONTEXT = 128  # of every batch
+KV_MEMORY = "1GB"
 PEER_STEPS = 8  # the last of them ends at the context that is asked for
 OURS, PEERS = ("#c0392b", "#2980b9"), ("#e08e0b", "#27ae60", "#8e44ad")
 
@@ -62,9 +64,20 @@ class Grown:
 
 
 def load(width: WeightFormat, model: str) -> Engine:
+    """Load a model of one width.
+
+    Raises:
+        ModelError, SettingsError: no such model, or the largest batch does not fit.
+    """
     chosen = ModelSettings(model=model, weights=width)
-    settings = EngineSettings(model=chosen, kv=KVSettings(kv_memory="1GB"))
-    return load_engine(settings, progress=lambda _: None)
+    settings = EngineSettings(model=chosen, kv=KVSettings(kv_memory=KV_MEMORY))
+    engine = load_engine(settings, progress=lambda _: None)
+    tokens = max(BATCHES) * CONTEXT
+    if engine.num_blocks * engine.block_size < tokens:
+        raise SettingsError(
+            f"--model {model}: {KV_MEMORY} of KV store hold less than {tokens} tokens"
+        )
+    return engine
 
 
 def run_ours(engine: Engine, passes: int) -> list[Point]:
@@ -98,19 +111,16 @@ def fitted_s(points: Sequence[Point]) -> tuple[dict[str, Any], list[float]]:
     return found, [overhead_s + p.bytes * per_byte + p.flops * per_flop for p in points]
 
 
-def run_peer(python: str, model: str, threads: int) -> Grown:
-    """Time llama.cpp's steps once, in processes of its own."""
+def run_peer(peer: Peer, model: Path) -> Grown:
+    """Time llama.cpp's steps once."""
 
     def step_s(prompt: int, *batches: int) -> list[float]:
-        script = str(Path(__file__).with_name("llamacpp_bench.py"))
-        command = [python, script, model, "--threads", str(threads), "--prompt", str(prompt)]
-        command += ["--gen", str(PEER_STEPS), "--parallel", ",".join(map(str, batches))]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        return [json.loads(line)["step_ms_min"] / 1e3 for line in output.splitlines()]
+        rows = peer.time(model, prompt, PEER_STEPS, batches)
+        return [row["step_ms_min"] / 1e3 for row in rows]
 
     by_batch = dict(zip(BATCHES, step_s(CONTEXT - PEER_STEPS, *BATCHES), strict=True))
     by_context = {context: step_s(context - PEER_STEPS, 1)[0] for context in CONTEXTS}
-    return Grown(f"llama.cpp, {Path(model).stem}", by_batch, by_context)
+    return Grown(f"llama.cpp, {model.stem}", by_batch, by_context)
 
 
 def best_points(rounds: Sequence[Sequence[Point]]) -> list[Point]:
@@ -131,9 +141,10 @@ def options() -> Command:
     parser.count("--rounds", 3, "rounds, ours and the peer's by turns")
     parser.count("--passes", 9, "passes of each of our steps in a round")
     python = "a Python that has llama-cpp-python"
-    parser.option("--peer-python", python, "no peer", metavar="PYTHON")
+    parser.option("--peer-python", python, "no peer", type=program, metavar="PYTHON")
     models = "the peer's files of the model, one a width"
-    parser.option("--models", models, "no peer", nargs="+", default=[], metavar="GGUF")
+    files: dict[str, Any] = {"type": to_read, "nargs": "+", "metavar": "GGUF"}
+    parser.option("--models", models, "no peer", default=[], **files)
     parser.file("--json", "all points and fits")
     parser.file("--svg", "a plot of them")
     return parser
@@ -148,12 +159,12 @@ def main() -> None:
     engines = {width: load(width, chosen.model) for width in WIDTHS}
     threads = engines[WIDTHS[0]].threads
     rounds: dict[WeightFormat, list[list[Point]]] = {width: [] for width in WIDTHS}
-    peers: dict[str, Grown] = {}
+    peers: dict[Path, Grown] = {}
     for _ in range(chosen.rounds):
         for width, engine in engines.items():
             rounds[width].append(run_ours(engine, chosen.passes))
         for model in chosen.models:
-            found = run_peer(chosen.peer_python, model, threads)
+            found = run_peer(Peer(chosen.peer_python, threads), model)
             peers[model] = found.best(peers.get(model, found))
     lines, record = [], []
     for (width, runs), colour in zip(rounds.items(), OURS, strict=True):
@@ -179,4 +190,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

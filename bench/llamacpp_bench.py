@@ -4,22 +4,27 @@ Needs `pip install llama-cpp-python` (it compiles llama.cpp from source: about 1
 cores), in an environment of its own. Uses the low-level bindings, so that several sequences share
 one decode step as a server's do.
 
-    python llamacpp_bench.py MODEL.gguf --threads 2 --parallel 1,4,8,16 --prompt 64 --gen 32
-    python llamacpp_bench.py MODEL.gguf --quantize Q8_0 OUT.gguf   # then time OUT.gguf
+    python -m bench.llamacpp_bench MODEL.gguf --threads 2 --parallel 1,4,8,16
+    python -m bench.llamacpp_bench MODEL.gguf --quantize Q8_0 OUT.gguf   # then time OUT.gguf
 
 `--clock cpu` counts the process's own CPU seconds: with one thread, what a busy machine spares.
 Prints one JSON object a line: parallel, prefill_tok_s, step_ms (median of the decode steps), …
 Times are of `llama_decode` alone: no HTTP, no tokenizer, no sampling. That flatters the peer.
 """
 
-import argparse
 import ctypes
 import json
 import random
 import statistics
 import time
 
-import llama_cpp as lc
+from bench.command import Command, number, start, to_read
+from core.errors import SettingsError
+
+try:
+    import llama_cpp as lc
+except ImportError:
+    lc = None  # its help is for whoever has still to install it
 
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
@@ -37,7 +42,7 @@ def quantize(src: str, kind: str, dst: str) -> None:
     params = lc.llama_model_quantize_default_params()
     params.ftype, params.allow_requantize, params.nthread = QUANTS[kind], True, 2
     if lc.llama_model_quantize(src.encode(), dst.encode(), ctypes.byref(params)) != 0:
-        raise SystemExit(f"could not quantise {src} to {kind}")
+        raise SettingsError(f"could not quantise {src} to {dst} as {kind}")
 
 
 def fill(batch, rows):
@@ -53,21 +58,23 @@ def bench(path: str, threads: int, parallel: int, prompt: int, gen: int, clock: 
     now = CLOCKS[clock]
     model = lc.llama_model_load_from_file(path.encode(), lc.llama_model_default_params())
     if not model:
-        raise SystemExit(f"cannot load {path}")
+        raise SettingsError(f"cannot load {path}")
     cp = lc.llama_context_default_params()
     cp.n_ctx = max(512, parallel * (prompt + gen + 8))
     cp.n_seq_max = parallel
     cp.n_batch = cp.n_ubatch = PIECE
     cp.n_threads = cp.n_threads_batch = threads
     ctx = lc.llama_init_from_model(model, cp)
+    if not ctx:
+        raise SettingsError(f"{path}: no memory for {parallel} sequences of {prompt + gen} tokens")
     vocab = lc.llama_vocab_n_tokens(lc.llama_model_get_vocab(model))
     rng = random.Random(7)
     batch = lc.llama_batch_init(PIECE, 0, 1)
     prefill_s = 0.0
     for seq in range(parallel):
         rows = [(rng.randrange(100, vocab - 100), p, seq, p == prompt - 1) for p in range(prompt)]
-        for start in range(0, prompt, PIECE):
-            fill(batch, rows[start : start + PIECE])
+        for first in range(0, prompt, PIECE):
+            fill(batch, rows[first : first + PIECE])
             t = now()
             assert lc.llama_decode(ctx, batch) == 0
             lc.llama_synchronize(ctx)
@@ -98,34 +105,45 @@ def bench(path: str, threads: int, parallel: int, prompt: int, gen: int, clock: 
     }
 
 
+def batches(text: str) -> list[int]:
+    return [number(1, part) for part in text.split(",")]
+
+
+def options() -> Command:
+    parser = Command("bench.llamacpp_bench", __doc__)
+    parser.add_argument("model", type=to_read, help="a GGUF file")
+    parser.count("--threads", 2, "threads")
+    sequences = f"sequences in a step, by commas, up to {PIECE}"
+    parser.option("--parallel", sequences, type=batches, default="1,4,8,16", metavar="N,…")
+    parser.count("--prompt", 64, "tokens of each prompt")
+    parser.count("--gen", 32, "tokens decoded for each sequence")
+    clock = "the wall's seconds, or the process's CPU time"
+    parser.option("--clock", clock, choices=CLOCKS, default="wall")
+    kinds = f"write the model to OUT as {', '.join(QUANTS)}, and time nothing"
+    names = ("KIND", "OUT")
+    parser.option("--quantize", kinds, "time it", nargs=2, metavar=names)
+    return parser
+
+
 def main() -> None:
-    line, _, rest = __doc__.partition("\n")
-    ap = argparse.ArgumentParser(
-        description=line,
-        epilog=rest.strip("\n"),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-    def add(flag: str, help: str, **how) -> None:
-        ap.add_argument(flag, help=f"{help} (default: %(default)s)", **how)
-
-    ap.add_argument("model", help="a GGUF file")
-    add("--threads", "threads", type=int, default=2, metavar="N")
-    add("--parallel", "sequences in a step, by commas", default="1,4,8,16", metavar="N,…")
-    add("--prompt", "tokens of each prompt", type=int, default=64, metavar="N")
-    add("--gen", "tokens decoded for each sequence", type=int, default=32, metavar="N")
-    add("--clock", "the wall's seconds, or the process's CPU time", choices=CLOCKS, default="wall")
-    kinds = f"write the model to OUT as {', '.join(QUANTS)}, and time nothing (default: time it)"
-    ap.add_argument("--quantize", nargs=2, metavar=("KIND", "OUT"), help=kinds)
-    a = ap.parse_args()
+    parser = options()
+    chosen = parser.parse_args()
+    if chosen.quantize and chosen.quantize[0] not in QUANTS:
+        parser.error(f"--quantize {chosen.quantize[0]}: is none of {', '.join(QUANTS)}")
+    if max(chosen.parallel) > PIECE:
+        parser.error(f"--parallel {max(chosen.parallel)}: more than {PIECE}")
+    if lc is None:
+        raise SettingsError("needs llama-cpp-python, which this Python does not have")
     lc.llama_log_set(_silent, ctypes.c_void_p(0))
-    if a.quantize:
-        quantize(a.model, *a.quantize)
+    model = str(chosen.model)
+    if chosen.quantize:
+        quantize(model, *chosen.quantize)
         return
     lc.llama_backend_init()
-    for n in (int(x) for x in a.parallel.split(",")):
-        print(json.dumps(bench(a.model, a.threads, n, a.prompt, a.gen, a.clock)), flush=True)
+    for n in chosen.parallel:
+        timed = bench(model, chosen.threads, n, chosen.prompt, chosen.gen, chosen.clock)
+        print(json.dumps(timed), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -6,16 +6,20 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from core.errors import SettingsError
 from core.formats import WeightFormat
 from core.model import ModelConfig, TensorRole
+from engine.build import resolve_threads
 from engine.checkpoint.locate import locate
-from engine.packing import PanelPacker
+from engine.compiled import NATIVE_COMPILED
 from engine.rotary import inverse_frequencies
-from kernels import NativeModel, NativeOptions, PackedMatrix, build_model
+
+if TYPE_CHECKING:
+    from kernels import NativeModel
 
 BLOCK_SIZE = 16
 NUM_BLOCKS = 16 * 80  # sixteen requests of 1,280 tokens
@@ -36,7 +40,17 @@ class Bench:
 
 
 def load(weights: WeightFormat, threads: int, clock: str = "wall", **options: Any) -> Bench:
-    """Pack the default model as `weights` says and build it, KV store in fp16."""
+    """Pack the default model as `weights` says and build it, KV store in fp16.
+
+    Raises:
+        ModelError, SettingsError: no model, no kernels, or no such number of threads.
+    """
+    if not NATIVE_COMPILED:
+        raise SettingsError("the native kernels are not compiled here")
+    threads = resolve_threads(threads)
+    from engine.packing import PanelPacker
+    from kernels import NativeOptions, PackedMatrix, build_model
+
     checkpoint = locate("smollm2-135m", 0).open()
     config, packer = checkpoint.config, PanelPacker(weights)
     stored = {spec.name: packer.store(spec, checkpoint).numpy() for spec in config.tensors()}

@@ -2,7 +2,7 @@
 
     python -m bench.peers --peer-python VENV/bin/python --models F16.gguf Q8_0.gguf Q4_1.gguf
 
-The three files are of the default model; `bench/llamacpp_bench.py --quantize` makes the first two
+The three files are of the default model; `bench.llamacpp_bench --quantize` makes the first two
 of the third. A floor is a step's bytes over the bandwidth in the same turns; a read is a bare read
 of these bytes, which a cache may help, and is shown beside it. `--clock cpu --threads 1` compares
 CPU seconds of one thread: on a busy machine two threads measure whoever else runs. Prints a line a
@@ -11,18 +11,17 @@ bar, and JSON with every reading (`--json`).
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import subprocess
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from bench.bars import Bar
-from bench.command import Command
+from bench.command import Command, program, start, to_read
 from bench.native import CLOCKS, Bench, load, time_step
+from bench.peer import Peer
 from core.formats import WeightFormat
 
 PEERS = ("F16", "Q8_0", "Q4_1")
@@ -30,27 +29,22 @@ WIDTHS = (WeightFormat.FP16, WeightFormat.INT8, WeightFormat.INT4, WeightFormat.
 BATCHES = (1, 8, 16)
 PREFILLS = (128, 512)
 CONTEXT = 128
+PEER_STEPS = 16
 EQUAL_WIDTHS = (("fp16", "F16", 0.80), ("int8", "Q8_0", 0.55), ("native", "Q4_1", 0.50))
 SPEEDUPS = (("decode 8", 2.8), ("decode 16", 3.0), ("prefill 128", 1.5), ("prefill 512", 1.5))
 
 Readings = dict[str, list[float]]
 
 
-def run_peer(arguments: argparse.Namespace, readings: Readings) -> None:
+def run_peer(peer: Peer, models: Sequence[Path], readings: Readings) -> None:
     """Read llama.cpp once: decode at each batch, prefill at each length."""
-    script = Path(__file__).with_name("llamacpp_bench.py")
-    for kind, model in zip(PEERS, arguments.models, strict=True):
+    for kind, model in zip(PEERS, models, strict=True):
         for prompt, parallel in ((CONTEXT, BATCHES), (PREFILLS[-1], (1,))):
-            command = [arguments.peer_python, str(script), model]
-            command += ["--threads", str(arguments.threads), "--clock", arguments.clock]
-            command += ["--prompt", str(prompt), "--gen", "16"]
-            command += ["--parallel", ",".join(map(str, parallel))]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            for line in map(json.loads, output.splitlines()):
+            for row in peer.time(model, prompt, PEER_STEPS, parallel):
                 if prompt == CONTEXT:
-                    readings[f"peer {kind} decode {line['parallel']}"].append(line["step_ms"] / 1e3)
-                if line["parallel"] == 1:
-                    seconds = prompt / line["prefill_tok_s"]
+                    readings[f"peer {kind} decode {row['parallel']}"].append(row["step_ms"] / 1e3)
+                if row["parallel"] == 1:
+                    seconds = prompt / row["prefill_tok_s"]
                     readings[f"peer {kind} prefill {prompt}"].append(seconds)
 
 
@@ -110,9 +104,11 @@ def _attention(median: dict[str, float]) -> float:
 def options() -> Command:
     parser = Command("bench.peers", __doc__)
     python = "a Python that has llama-cpp-python"
-    parser.add_argument("--peer-python", required=True, metavar="PYTHON", help=python)
+    parser.add_argument("--peer-python", required=True, type=program, metavar="PYTHON", help=python)
     models = "the peer's files of the default model, one of each width"
-    parser.add_argument("--models", nargs=3, required=True, metavar=PEERS, help=models)
+    parser.add_argument(
+        "--models", nargs=3, required=True, type=to_read, metavar=PEERS, help=models
+    )
     parser.count("--threads", 2, "threads of either side")
     parser.count("--rounds", 3, "rounds, the peer's and ours by turns")
     clock = "what seconds are: the wall's, or the process's own CPU time"
@@ -121,23 +117,24 @@ def options() -> Command:
     return parser
 
 
-def main(say: Callable[[str], None] = print) -> None:
+def main() -> None:
     arguments = options().parse_args()
+    peer = Peer(arguments.peer_python, arguments.threads, arguments.clock)
     ours = {width: load(width, arguments.threads, arguments.clock) for width in WIDTHS}
     readings: Readings = defaultdict(list)
     for _ in range(arguments.rounds):
-        run_peer(arguments, readings)
+        run_peer(peer, arguments.models, readings)
         for width, bench in ours.items():
             run_ours(width, bench, readings)
     found = bars(readings)
     for name, values in readings.items():
-        say(f"{name:40s} {statistics.median(values) * 1e3:8.2f} ms")
+        print(f"{name:40s} {statistics.median(values) * 1e3:8.2f} ms")
     for bar in found:
-        say(str(bar))
+        print(bar)
     if arguments.json:
         record = {"bars": [asdict(bar) | {"held": bar.held} for bar in found]}
         arguments.json.write_text(json.dumps(record | {"seconds": readings}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from bench.command import Command
+from bench.command import Command, start
 from bench.native import BLOCK_SIZE, Bench, load
 from core.formats import WeightFormat
 from engine.checkpoint.locate import locate
@@ -128,4 +128,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import platform
-import socket
 import sys
 from typing import Any
 
 import msgspec
 
-from bench.command import Command
+from bench.command import Command, start
+from bench.engine import running
 from core.formats import KVFormat, Storage
 from core.machine import Peaks
 from core.model import ModelConfig
@@ -22,7 +22,6 @@ from core.request import FinishReason, RequestId, SamplingParams
 from core.settings import EngineSettings, TelemetrySettings
 from core.wire import Fault, Idle, Ready, StepReport, Submit
 from server.engine_client import EngineClient
-from server.supervisor import launch_process
 from telemetry.telemetry import Telemetry
 
 USD_PER_HOUR = 0.10
@@ -79,21 +78,15 @@ class Recorder:
 
 
 async def record() -> RealRun:
-    ours, theirs = socket.socketpair()
-    process = await launch_process(theirs)
-    theirs.close()
-    client = await EngineClient.connect(ours)
-    ready = await client.start(EngineSettings())
-    telemetry = Telemetry(ready.model.name, TelemetrySettings(price_per_hour=USD_PER_HOUR))
-    telemetry.on_ready(ready)
-    recorder = Recorder(telemetry, client)
-    reading = asyncio.create_task(client.run(recorder))
-    recorder.send(FIRST)
-    await recorder.idle.wait()
-    cost = telemetry.cost([FIRST.id]).as_dict()
-    client.close()
+    async with running(EngineSettings()) as (client, ready):
+        telemetry = Telemetry(ready.model.name, TelemetrySettings(price_per_hour=USD_PER_HOUR))
+        telemetry.on_ready(ready)
+        recorder = Recorder(telemetry, client)
+        reading = asyncio.create_task(client.run(recorder))
+        recorder.send(FIRST)
+        await recorder.idle.wait()
+        cost = telemetry.cost([FIRST.id]).as_dict()
     await reading
-    await process.wait()
     return run_of(ready, recorder.steps, cost)
 
 
@@ -123,4 +116,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from bench.command import Command
+from bench.command import Command, start
 from core.request import Request, RequestId
 from core.settings import SchedulerSettings
 from kvcache.pool import BlockPool
@@ -52,9 +52,7 @@ def timed_ms(work: Callable[[], Any]) -> tuple[float, Any]:
     return (time.thread_time_ns() - start_ns) / 1e6, value
 
 
-def step_costs(
-    running: int, waiting: int, blocks: int, steps: int, shared: bool = False
-) -> dict[str, Any]:
+def step_costs(running: int, waiting: int, blocks: int, steps: int, shared: bool) -> dict[str, Any]:
     scheduler = scheduler_with(running, waiting, blocks, shared)
     runner = ScriptedRunner(rule=lambda _: 7)
     plan_ms, commit_ms, preempted = [], [], 0
@@ -92,7 +90,7 @@ def abort_costs(waiting: int) -> dict[str, Any]:
 
 def options() -> Command:
     parser = Command("bench.scheduler", __doc__)
-    parser.count("--steps", 200, "steps that each figure is taken from")
+    parser.count("--steps", 200, "steps that each figure is taken from", least=2)
     parser.file("--json", "the figures")
     return parser
 
@@ -119,4 +117,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.bars import Bar
-from bench.command import Command
+from bench.command import Command, start
 from lab.server import Server, serving
+from loadgen.spec import server_url
 
 POISSON = ("--requests", "40", "--prompt", "32-96", "--output", "16-48")
 LOADS = {
@@ -176,7 +177,8 @@ def bars(median: dict[str, float], peers: list[str]) -> list[Bar]:
 def options() -> Command:
     parser = Command("bench.server", __doc__)
     peers = "servers to compare with, which run already and are idle"
-    parser.option("--peer", peers, "none", nargs="+", default=[], metavar="URL")
+    urls: dict[str, Any] = {"type": server_url, "nargs": "+", "metavar": "URL"}
+    parser.option("--peer", peers, "none", default=[], **urls)
     parser.count("--starts", 3, "starts of our server that are timed")
     parser.count("--rounds", 1, "rounds of traffic, to ours and to the peers by turns")
     parser.file("--json", "the bars and every reading")
@@ -201,4 +203,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -16,19 +16,18 @@ import asyncio
 import json
 import os
 import platform
-import socket
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
-from bench.command import Command
+from bench.command import Command, start
+from bench.engine import running
 from core.machine import Peaks
 from core.request import FinishReason, RequestId, SamplingParams
 from core.settings import EngineSettings, ModelSettings, TelemetrySettings
 from core.wire import Fault, Idle, Ready, StepReport, Submit
-from server.engine_client import EngineClient
-from server.supervisor import launch_process
+from server.engine_client import EngineClient, RequestStream
 from telemetry.telemetry import Telemetry
 
 GOAL_PERCENT = 1.0
@@ -40,8 +39,8 @@ PROMPT_TOKENS = 32
 class Switch:
     """An observer that lets telemetry see a round, or nothing."""
 
-    def __init__(self, telemetry: Telemetry) -> None:
-        self._telemetry = telemetry
+    def __init__(self, telemetry: Telemetry, vocab_size: int) -> None:
+        self._telemetry, self.vocab_size = telemetry, vocab_size
         self.watching = False
         self.steps_ns: list[int] = []  # of decode steps in which all rows ran
         self.books_ns = 0  # CPU time of all that telemetry was told in a round
@@ -74,10 +73,19 @@ class Switch:
     def on_finish_sent(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None: ...
 
 
+def prompt_of(row: int, vocab_size: int) -> tuple[int, ...]:
+    """Give a row of the batch a prompt of its own, the same in every round."""
+    return tuple((row + 7 * k) % vocab_size for k in range(PROMPT_TOKENS))
+
+
 async def run_round(
     client: EngineClient, telemetry: Telemetry, switch: Switch, number: int, tokens: int
 ) -> None:
-    """Decode one batch to its end."""
+    """Decode one batch to its end.
+
+    Raises:
+        ServiceError: a request failed, or the engine did.
+    """
     all_ended, live = asyncio.Event(), switch.batch
     switch.idle.clear()
     ids = [RequestId(f"{switch.batch}/{number}/{row}") for row in range(live)]
@@ -86,38 +94,34 @@ async def run_round(
         if all(stream.ended for stream in streams):
             all_ended.set()
 
-    streams: list[Any] = []
+    streams: list[RequestStream] = []
     for row, id in enumerate(ids):
-        prompt = tuple(100 + (row * PROMPT_TOKENS + k) % 900 for k in range(PROMPT_TOKENS))
+        prompt = prompt_of(row, switch.vocab_size)
         greedy = SamplingParams(temperature=0)
         switch.tell(telemetry.on_received, id, len(prompt))
         submit = Submit(id, prompt, tokens, greedy, ())
         streams.append(client.submit(submit, lambda *_: None, wake))
     await all_ended.wait()
+    for stream in streams:
+        if stream.error:
+            raise stream.error
     await switch.idle.wait()  # the observer sees the last step after its streams did
     switch.tell(telemetry.forget, ids)
 
 
 async def measure(options: argparse.Namespace) -> dict[str, Any]:
-    ours, theirs = socket.socketpair()
-    process = await launch_process(theirs)
-    theirs.close()
-    client = await EngineClient.connect(ours)
-    ready = await client.start(EngineSettings(model=ModelSettings(model=options.model)))
-    telemetry = Telemetry(ready.model.name, TelemetrySettings(price_per_hour=0.1))
-    telemetry.on_ready(ready)
-    switch = Switch(telemetry)
-    reading = asyncio.create_task(client.run(switch))
-    try:
+    settings = EngineSettings(model=ModelSettings(model=options.model))
+    async with running(settings) as (client, ready):
+        telemetry = Telemetry(ready.model.name, TelemetrySettings(price_per_hour=0.1))
+        telemetry.on_ready(ready)
+        switch = Switch(telemetry, ready.model.vocab_size)
+        reading = asyncio.create_task(client.run(switch))
         figures = [
             await compare(client, telemetry, switch, batch, tokens, options.rounds)
             for batch in BATCHES
             for tokens in (SHORT, LONG)
         ]
-    finally:
-        client.close()
-        await reading
-        await process.wait()
+    await reading
     prices = [price(*figures[i : i + 2]) for i in range(0, len(figures), 2)]
     about = {"machine": machine(ready), "load": os.getloadavg()}
     return about | {"figures": figures, "prices": prices}
@@ -197,4 +201,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from bench.command import Command
+from bench.command import Command, start
 from core.formats import Backend
 from core.machine import Peaks
 from core.request import BlockId, Request, RequestId
@@ -62,8 +62,8 @@ class Point:
 def options() -> Command:
     parser = Command("bench.validate_costmodel", __doc__)
     parser.option("--model", "what runs, as for serve", default="tinygpt")
-    backends = tuple(Backend)
-    parser.option("--backend", "what computes", type=Backend, choices=backends, default="auto")
+    backends = [str(backend) for backend in Backend]
+    parser.option("--backend", "what computes", choices=backends, default="auto")
     memory = "memory for the KV store; MB and MiB alike are 2^20 bytes"
     parser.option("--kv-memory", memory, default="1GB", metavar="SIZE")
     parser.count("--passes", 5, "passes of each step, of which the best counts")
@@ -79,7 +79,7 @@ def main() -> None:
             model=ModelSettings(model=chosen.model),
             kv=KVSettings(kv_memory=chosen.kv_memory),
             scheduler=SchedulerSettings(max_num_batched_tokens=max(PREFILLS)),
-            backend=chosen.backend,
+            backend=Backend(chosen.backend),
         )
     )
     before = os.getloadavg()
@@ -266,4 +266,4 @@ def picture(points: Sequence[Point], peaks: Peaks, result: dict[str, Any]) -> go
 
 
 if __name__ == "__main__":
-    main()
+    start(main)

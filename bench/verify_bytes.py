@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from bench.command import Command
+from bench.command import Command, program, start
+from core.errors import SettingsError
 from core.formats import KVFormat, MatrixFormat, Storage
 from core.request import RequestId
 from core.wire import SliceRecord
@@ -129,6 +130,20 @@ class Simulator:
     driver: Path
     isa: str
 
+    def check(self) -> None:
+        """Run the driver once as it is.
+
+        Raises:
+            SettingsError: it is another program, or does not run so; or there is no simulator.
+        """
+        command = [str(self.driver), "fp32", "fp32", str(CONTEXTS[0]), "1", "1", self.isa]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode or not re.fullmatch(r"\d+ \d+\n", done.stdout):
+            told = (done.stderr.strip().splitlines() or ["it is no decode_driver"])[-1].strip()
+            raise SettingsError(f"--driver {self.driver} --isa {self.isa}: {told}")
+        if shutil.which("valgrind") is None:
+            raise SettingsError("valgrind, which simulates the cache, is not installed")
+
     def case(self, weights: MatrixFormat, kv: KVFormat, batch: int) -> Case:
         short, long = (self._step(weights, kv, context, batch) for context in CONTEXTS)
         return Case(weights=weights, kv=kv, batch=batch, short=short, long=long)
@@ -146,7 +161,9 @@ class Simulator:
         command = ["valgrind", "--tool=cachegrind", "--cache-sim=yes", f"--LL={cache}"]
         command += ["--cachegrind-out-file=/dev/null", str(self.driver)]
         command += [*map(str, arguments), self.isa]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:  # an instruction that valgrind does not know
+            raise SettingsError(f"--isa {self.isa}: status {done.returncode} under valgrind")
         found = re.search(r"LLd misses:\s+([\d,]+)", done.stderr)
         assert found is not None, done.stderr
         return int(found[1].replace(",", ""))
@@ -155,7 +172,7 @@ class Simulator:
 def options() -> Command:
     parser = Command("bench.verify_bytes", __doc__)
     driver = "the compiled decode_driver, which the simulator runs"
-    parser.add_argument("--driver", type=Path, required=True, metavar="PROGRAM", help=driver)
+    parser.add_argument("--driver", type=program, required=True, metavar="PROGRAM", help=driver)
     isa = "its instruction set; valgrind 3.19 does not know AVX-512"
     parser.option("--isa", isa, default="avx2", metavar="ISA")
     parser.file("--markdown", "the table of docs/cost-model.md")
@@ -165,6 +182,7 @@ def options() -> Command:
 def main() -> int:
     arguments = options().parse_args()
     simulator = Simulator(arguments.driver, arguments.isa)
+    simulator.check()
     kinds = product(MatrixFormat, KVFormat, BATCHES)
     found = []
     print(" | ".join(HEADS))
@@ -178,4 +196,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    start(main)
