@@ -63,9 +63,8 @@ def known(value: Any, key: str = "") -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @schema.parametrize()
-@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=80, suppress_health_check=list(HealthCheck))
 def test_every_answer_is_as_documented(case: schemathesis.Case, small: Server) -> None:
     if isinstance(case.body, dict):
         case.body = known(case.body)

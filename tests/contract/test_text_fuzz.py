@@ -14,9 +14,7 @@ from tests.contract.test_tools import TWO_CALLS, WEATHER
 
 fuzz = settings(
     max_examples=60,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 characters = st.sampled_from('abAB .\n<>{}"\\öß€🦊é\u200d\u0301')
 texts = st.text(characters, min_size=1, max_size=40)

@@ -46,7 +46,7 @@ def error(y: Array, x: Array, plain: Array) -> float:
     threads=st.integers(1, 3),
     seed=st.integers(0, 9),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_every_shape_multiplies_like_float64(
     isa: str, target: MatrixFormat, rows: int, columns: int, batch: int, threads: int, seed: int
 ) -> None:
@@ -63,7 +63,7 @@ def test_every_shape_multiplies_like_float64(
     batch=st.integers(1, 27),
     seed=st.integers(0, 9),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_integer_arithmetic_loses_only_what_rounding_activations_loses(
     isa: str, target: MatrixFormat, rows: int, columns: int, batch: int, seed: int
 ) -> None:

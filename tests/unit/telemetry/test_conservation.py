@@ -134,7 +134,7 @@ class Workload:
         return self.paid + [self.script.telemetry.cost([RequestId(id)]) for id in self.known]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 2**32), memory=st.sampled_from((1e8, 1e10, 1e12)))
 def test_bills_and_waste_and_idle_sum_to_what_was_spent(seed: int, memory: float) -> None:
     script = Scripted(TelemetrySettings(price_per_hour=7.2), peaks=peaks(bytes_per_s=memory))
@@ -161,7 +161,7 @@ def test_bills_and_waste_and_idle_sum_to_what_was_spent(seed: int, memory: float
     assert sum(step["bytes"] for step in steps) == scrape("floorline_bytes_moved_total")
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32))
 def test_stages_of_a_request_sum_to_its_time_in_the_engine(seed: int) -> None:
     workload = Workload(seed, Scripted())
@@ -183,7 +183,7 @@ class OneByOne(Scripted):
         self.telemetry.recent_steps(0)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32), memory=st.sampled_from((1e8, 1e10, 1e12)))
 @example(seed=18825844, memory=1e10)  # a request with as much time in one regime as in another
 def test_books_kept_in_bursts_are_those_kept_step_by_step(seed: int, memory: float) -> None:
