@@ -182,7 +182,7 @@ class ScriptedEngine:
 
 
 class ScriptedLauncher:
-    """Starts scripted engines, and keeps them all: the last is the one that runs."""
+    """Starts scripted engines where it may, and keeps them all: the last is the one that runs."""
 
     def __init__(
         self, model_dir: Path, runner: ScriptedRunner | None = None, refuse: Fault | None = None
@@ -190,8 +190,11 @@ class ScriptedLauncher:
         self.engines: list[ScriptedEngine] = []
         self.runner = runner or RecitingRunner()
         self._model_dir, self._refuse = model_dir, refuse
+        self.may_start = asyncio.Event()
+        self.may_start.set()
 
     async def __call__(self, sock: socket.socket) -> ScriptedEngine:
+        await self.may_start.wait()
         engine = ScriptedEngine(sock.dup(), self._model_dir, self.runner, self._refuse)
         self.engines.append(engine)
         return engine

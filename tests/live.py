@@ -14,10 +14,10 @@ from pathlib import Path
 
 import httpx
 
+from tests.patience import PATIENCE_S
+
 BIN = Path(sys.executable).parent  # the console scripts lie beside the interpreter
 READY = re.compile(r"floorline: ready on (http://\S+)\n")
-READY_TIMEOUT_S = 240.0  # a first start converts weights and calibrates
-STOP_TIMEOUT_S = 45.0  # above --drain-timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class LiveServer:
     log: Path
 
     def get(self, path: str) -> httpx.Response:
-        return httpx.get(self.url + path, timeout=30)
+        return httpx.get(self.url + path, timeout=PATIENCE_S)
 
     def post(self, path: str, **body: object) -> httpx.Response:
-        return httpx.post(self.url + path, json=body, timeout=60)
+        return httpx.post(self.url + path, json=body, timeout=PATIENCE_S)
 
 
 Serve = Callable[..., AbstractContextManager[LiveServer]]
@@ -54,7 +54,7 @@ def _wait_until_ready(process: subprocess.Popen[str], log: Path) -> str:
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
-        assert selector.select(READY_TIMEOUT_S), f"no ready line in time:\n{log.read_text()}"
+        assert selector.select(PATIENCE_S), f"no ready line in time:\n{log.read_text()}"
     line = process.stdout.readline()
     ready = READY.fullmatch(line)
     assert ready, f"{line!r} instead of the ready line:\n{log.read_text()}"
@@ -65,16 +65,16 @@ def end(process: subprocess.Popen[str]) -> int:
     """Terminate one process of ours, or kill it where it does not listen; give its exit status."""
     process.terminate()
     try:
-        return process.wait(STOP_TIMEOUT_S)
+        return process.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        return process.wait(STOP_TIMEOUT_S)
+        return process.wait(PATIENCE_S)
     finally:
         if process.stdout is not None:
             process.stdout.close()
 
 
-def wait_until(happened: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
+def wait_until(happened: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
     """Poll until `happened()`.
 
     Raises:

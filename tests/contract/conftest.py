@@ -17,6 +17,7 @@ from server.service import Service
 from tests.contract.speaker import SpeakingRunner
 from tests.fakes import ScriptedRunner
 from tests.fakes_engine import CHAT_TEMPLATE, ScriptedLauncher, write_model_dir
+from tests.patience import PATIENCE_S
 
 
 class Server:
@@ -25,21 +26,23 @@ class Server:
     def __init__(
         self, folder: Path, flags: Mapping[str, Given], runner: ScriptedRunner | None = None
     ) -> None:
-        settings = resolve({"port": "0", "drain_timeout": "5", **flags}, {}, {})
+        settings = resolve({"port": "0", "drain_timeout": str(PATIENCE_S), **flags}, {}, {})
         self.launcher = ScriptedLauncher(folder, runner or SpeakingRunner())
         self._listener = listen(settings.http)
         self.url = url_of(settings.http, self._listener)
-        self.client = httpx.Client(base_url=self.url, timeout=20)
+        # the server closes a connection that was idle for 5 s, maybe as a request is sent there
+        reused = httpx.Limits(keepalive_expiry=2)
+        self.client = httpx.Client(base_url=self.url, timeout=PATIENCE_S, limits=reused)
         self._ready, self._settings = threading.Event(), settings
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._thread.start()
-        assert self._ready.wait(20)
+        assert self._ready.wait(PATIENCE_S)
 
     def stop(self) -> None:
         """Do what a signal does, and wait for the end; a second time is no news."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.drain()
-        self._thread.join(20)
+        self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive()
         self.client.close()
         self._listener.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ import pytest
 from core.wire import Abort, Finish, Submit
 from tests.contract.conftest import Server
 from tests.fakes_engine import GatedRunner
+from tests.patience import PATIENCE_S
 
 
 def test_the_model_is_listed_and_found_by_its_name(http: httpx.Client) -> None:
@@ -138,15 +140,17 @@ def test_a_closed_stream_gives_its_blocks_back_within_two_steps(gated: Gated) ->
 
 
 def test_a_caller_that_leaves_before_its_answer_is_given_up(gated: Gated) -> None:
-    body = {"prompt": "a", "max_tokens": 100}
-    with pytest.raises(httpx.ReadTimeout):
-        gated.server.client.post("/v1/completions", json=body, timeout=0.3)
-    gated.wait_until(lambda: gated.server.service.supervisor.live == 0)
+    supervisor, url = gated.server.service.supervisor, httpx.URL(gated.server.url)
+    body = b'{"prompt": "a", "max_tokens": 100}'
+    head = f"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n"
+    with socket.create_connection((url.host, url.port)) as caller:
+        caller.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + body)
+        gated.wait_until(lambda: supervisor.live == 1)
+    gated.wait_until(lambda: supervisor.live == 0)
     gated.runner.open()
-    pool = gated.server.launcher.engine.pool
-    gated.wait_until(lambda: pool.referenced_blocks == 0)
-    metrics = gated.server.client.get("/metrics").text
-    assert 'floorline_requests_total{model="tinygpt",outcome="aborted"} 1.0' in metrics
+    counted = 'floorline_requests_total{model="tinygpt",outcome="aborted"} 1.0'
+    gated.wait_until(lambda: counted in gated.server.client.get("/metrics").text)
+    assert gated.server.launcher.engine.pool.referenced_blocks == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -198,18 +202,17 @@ def test_a_dead_engine_ends_streams_with_an_error_and_a_new_one_serves(gated: Ga
     assert len(gated.server.launcher.engines) == 2
 
 
-def test_while_the_engine_is_down_requests_are_told_when_to_come_back(
-    gated: Gated, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("server.supervisor.FIRST_BACKOFF_S", 0.5)
-    gated.server.launcher.engine.kill()
-    client = gated.server.client
+def test_while_the_engine_is_down_requests_are_told_when_to_come_back(gated: Gated) -> None:
+    client, launcher = gated.server.client, gated.server.launcher
+    launcher.may_start.clear()
+    launcher.engine.kill()
     gated.wait_until(lambda: client.get("/health").status_code == 503)
     response = client.post("/v1/completions", json={"prompt": "a"})
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "engine_dead"
     assert int(response.headers["retry-after"]) >= 1
     assert client.get("/metrics").status_code == 200
+    gated.server.loop.call_soon_threadsafe(launcher.may_start.set)
     gated.wait_until(lambda: client.get("/health").status_code == 200)
 
 
@@ -219,7 +222,7 @@ def test_a_drain_finishes_streams_and_refuses_new_requests(gated: Gated) -> None
     server = gated.server
     server.drain()
     gated.wait_until(lambda: server.service.supervisor.draining)
-    with httpx.Client(base_url=server.url) as other:
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as other:
         response = other.post("/v1/completions", json={"prompt": "a"})
         assert response.status_code == 503
         assert response.json()["error"]["code"] == "shutting_down"

@@ -12,6 +12,7 @@ import pytest
 from core.wire import Submit
 from tests.contract.conftest import Server
 from tests.fakes_engine import GatedRunner
+from tests.patience import PATIENCE_S
 
 KEYS = ["alice=a-key", "bob=b-key"]
 PROMPT = "a prompt of more than one block of 16 tokens"
@@ -19,7 +20,7 @@ PROMPT = "a prompt of more than one block of 16 tokens"
 
 def client_of(server: Server, name: str) -> httpx.Client:
     headers = {"authorization": f"Bearer {name[0]}-key"}
-    return httpx.Client(base_url=server.url, timeout=20, headers=headers)
+    return httpx.Client(base_url=server.url, timeout=PATIENCE_S, headers=headers)
 
 
 def ask(client: httpx.Client, **fields: object) -> dict[str, object]:
@@ -108,7 +109,7 @@ def test_the_flood_of_one_tenant_neither_fills_anothers_queue_nor_goes_before_it
     threads.append(send("bob", 1, 101))
     runner.open()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     first, *later = [plan.admitted for plan in runner.plans]
     order = [id for admitted in later for id in admitted]
     assert len({*first, *order}) == 101

@@ -15,7 +15,7 @@ USD_PER_HOUR = 0.25
 CLIENTS, TURNS = 4, 3
 PREFIX = "It was a bright cold day in April, and the clocks were striking thirteen. "
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module", params=MODELS)

@@ -23,7 +23,6 @@ MISSING = [p for p in ("cmake", "ninja", COMPILER, EMULATOR) if shutil.which(p) 
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(900),
     pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
 ]
 

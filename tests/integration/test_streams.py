@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 
 import httpx
 import pytest
 
 from tests.live import LiveServer, Serve
+from tests.patience import PATIENCE_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 STREAMS = 16
 TOKENS = 48
@@ -28,11 +31,17 @@ def smollm2(serve: Serve) -> Iterator[LiveServer]:
         yield server
 
 
+def opened(
+    server: LiveServer, prompt: str, **fields: object
+) -> AbstractContextManager[httpx.Response]:
+    body = {"prompt": prompt, "max_tokens": TOKENS, "ignore_eos": True, "stream": True, **fields}
+    return httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=PATIENCE_S)
+
+
 def stream(server: LiveServer, prompt: str, **fields: object) -> tuple[str, dict[str, object]]:
     """Give a stream's text and its last chunk."""
-    body = {"prompt": prompt, "max_tokens": TOKENS, "ignore_eos": True, "stream": True, **fields}
     text, last = "", {}
-    with httpx.stream("POST", f"{server.url}/v1/completions", json=body, timeout=120) as response:
+    with opened(server, prompt, **fields) as response:
         assert response.status_code == 200
         for line in response.iter_lines():
             if line.startswith("data: {"):
@@ -61,7 +70,14 @@ def test_sixteen_streams_say_what_each_says_alone(
 
 
 def test_the_step_records_show_a_batch_of_sixteen(smollm2: LiveServer) -> None:
+    all_run = threading.Barrier(STREAMS, timeout=PATIENCE_S)
+
+    def leave_when_all_run(prompt: str) -> None:
+        with opened(smollm2, prompt, max_tokens=1000) as response:
+            next(response.iter_lines())
+            all_run.wait()
+
     with ThreadPoolExecutor(STREAMS) as threads:
-        list(threads.map(lambda prompt: stream(smollm2, prompt, temperature=0), PROMPTS))
-    steps = smollm2.get("/debug/steps?n=200").json()["steps"]
+        list(threads.map(leave_when_all_run, PROMPTS))
+    steps = smollm2.get("/debug/steps?n=1000").json()["steps"]
     assert max(len(step["slices"]) for step in steps) == STREAMS

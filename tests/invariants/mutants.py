@@ -54,7 +54,8 @@ def copy_tree(tree: Path) -> None:
 
 def first_failure(tree: Path) -> str | None:
     """Run the suite in `tree`; name the test that failed, or None when all passed."""
-    command = [sys.executable, "-c", ALONE, "-x", "-q", "-p", "no:cacheprovider", *SUITE]
+    options = ("-x", "-q", "-p", "no:cacheprovider", "--timeout=120")  # a mutant may hang
+    command = [sys.executable, "-c", ALONE, *options, *SUITE]
     environment = {**os.environ, "FLOORLINE_INVARIANTS": "quick", "PYTHONDONTWRITEBYTECODE": "1"}
     run = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
     if run.returncode == 0:

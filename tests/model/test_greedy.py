@@ -12,7 +12,6 @@ from tests.model.running import NativeModelUnderTest, Outcome, Runs, generate
 
 Record = Callable[[str, object], None]
 
-pytestmark = pytest.mark.timeout(900)  # the oracle takes its time, more so on shared cores
 
 STEPS = 64
 FEW_STEPS = 16

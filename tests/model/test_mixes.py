@@ -19,8 +19,6 @@ ROOMY, TIGHT = 256, 8  # blocks
 NEAR_TIE = 1e-3
 CONTINUOUS = SchedulerSettings(max_num_batched_tokens=64)
 
-pytestmark = pytest.mark.timeout(900)
-
 
 def mix(seed: int, vocab_size: int) -> list[Request]:
     """A few requests: most begin with one of two beginnings, some are twins."""

@@ -17,6 +17,7 @@ from engine.loop import EngineLoop
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
 from tests.fakes import ScriptedRunner
+from tests.patience import PATIENCE_S
 
 BLOCKS = 8
 
@@ -61,18 +62,18 @@ class Engine:
 
     def start(self) -> StepPlan:
         self._thread.start()
-        return self.runner.entered.get(timeout=10)
+        return self.runner.entered.get(timeout=PATIENCE_S)
 
     def next(self) -> StepPlan:
         """Let the step in flight end, and wait for the next to begin."""
         self.runner.gate.release()
-        return self.runner.entered.get(timeout=10)
+        return self.runner.entered.get(timeout=PATIENCE_S)
 
     def finish(self) -> dict[str, FinishReason]:
         """Let everything run to its end; tell how each request ended, once each."""
         self.inbox.put(Drain())
         self.runner.gate.release(1_000)
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=PATIENCE_S)
         assert not self._thread.is_alive()
         ends = [end for message in self.sent for end in message.ended]  # type: ignore[union-attr]
         assert len({end.id for end in ends}) == len(ends), "two ends of one request"

@@ -35,6 +35,7 @@ from engine.runner import Runner
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
 from tests.fakes import ScriptedRunner
+from tests.patience import PATIENCE_S
 
 
 class TickingClock:
@@ -223,7 +224,7 @@ class Compiler:
         self.rule, self.open = rule, threading.Event()
 
     def __call__(self, grammar: Grammar) -> Any:
-        assert self.open.wait(20), "never opened"
+        assert self.open.wait(PATIENCE_S), "never opened"
         return self.rule(grammar)
 
 

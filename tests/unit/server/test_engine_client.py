@@ -45,6 +45,7 @@ from tests.fakes_engine import (
     refusal,
     write_model_dir,
 )
+from tests.patience import PATIENCE_S
 
 
 class Ledger:
@@ -131,7 +132,7 @@ class Heard:
     """One stream and what came out of it; `then` runs as each token comes."""
 
     def __init__(self, client: EngineClient, request: Submit, then: Callable[[], None]) -> None:
-        self.tokens: list[int] = []
+        self.request, self.tokens = request, list[int]()
         self._wake, self._then = asyncio.Event(), then
         self.stream: RequestStream = client.submit(request, self._on_token, self._wake.set)
 
@@ -150,7 +151,7 @@ class Heard:
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 20))
+    asyncio.run(asyncio.wait_for(test, PATIENCE_S))
 
 
 @pytest.fixture
@@ -239,15 +240,19 @@ def test_an_aborted_request_gives_its_blocks_back_and_is_heard_no_more(folder: P
 
 def test_who_is_not_admitted_in_time_is_refused_and_the_engine_is_told(folder: Path) -> None:
     async def test() -> None:
-        async with Session(folder, queue_timeout_s=0.0) as session:
+        gated = GatedRunner()
+        async with Session(folder, gated, queue_timeout_s=0.0) as session:
             await session.start()
             long = session.submit("long", 2, b"x" * 200)  # takes the whole of the first step
             late = session.submit("late", 2)
+            await session.engine_has(late.request)
+            gated.gate.release()
             error = await late.end()
             assert isinstance(error, Overloaded)
             assert error.retry_after_s is not None
             await session.engine_has(Finish(RequestId("late"), 0, FinishReason.REFUSED))
             assert session.ledger.finishes == [(RequestId("late"), 0, FinishReason.REFUSED)]
+            gated.open()
             assert await long.end() is FinishReason.LENGTH
 
     run(test())

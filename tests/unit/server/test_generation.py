@@ -15,6 +15,7 @@ from server.choice import ChoicePlan, Delta
 from server.detokenizer import Detokenizer
 from server.engine_client import EngineClient, OnToken, RequestStream
 from server.generation import Generation
+from tests.patience import PATIENCE_S
 
 BYTES = [bytes([value]) for value in range(256)]
 
@@ -63,7 +64,7 @@ class Table:
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 20))
+    asyncio.run(asyncio.wait_for(test, PATIENCE_S))
 
 
 def test_what_a_slow_reader_has_not_taken_comes_as_one_delta() -> None:

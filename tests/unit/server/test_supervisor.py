@@ -20,6 +20,7 @@ from server import supervisor as module
 from server.engine_client import RequestStream
 from server.supervisor import Supervisor
 from tests.fakes_engine import GatedRunner, ScriptedLauncher, refusal, write_model_dir
+from tests.patience import PATIENCE_S
 
 
 class Books:
@@ -75,7 +76,7 @@ class Stage:
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(test, 20))
+    asyncio.run(asyncio.wait_for(test, PATIENCE_S))
 
 
 @pytest.fixture
