@@ -137,7 +137,7 @@ class Scenario:
         work = self.totals.work(requests, known, self.context - known, 1, known)
         return self._floor(work.bytes, work.flops)
 
-    def largest_batch(self, itl_s: float = math.inf) -> BatchLimit:
+    def largest_batch(self, itl_s: float) -> BatchLimit:
         """Find the largest batch whose ITL is within `itl_s`; more requests never lower it."""
         fit, most = self.requests_that_fit, self._most
         if not self.weights_fit:
@@ -171,7 +171,7 @@ def _last(most: int, holds: Callable[[int], bool]) -> int:
     return low
 
 
-def curve(scenario: Scenario, through: int = 1) -> list[Decoding]:
+def curve(scenario: Scenario, through: int) -> list[Decoding]:
     """Sample decode at powers of two, at `through`, and at the most that fit.
 
     Empty where nothing fits, and where no batch is known because the KV is not.

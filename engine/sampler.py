@@ -22,7 +22,7 @@ def sample(
     logits: torch.Tensor,
     params: Sequence[SamplingParams],
     positions: Sequence[int],
-    greatest: Sequence[int] | None = None,
+    greatest: Sequence[int] | None,
 ) -> list[int]:
     """Draw a token for each of the first R rows of logits, one for each of `params`.
 

@@ -213,7 +213,7 @@ class Scheduler:
 
     # ── gauges ────────────────────────────────────────────────────────────────────────────────
 
-    def pool_state(self, waiting_grammar: int = 0) -> PoolState:
+    def pool_state(self, waiting_grammar: int) -> PoolState:
         """Read the gauges, with the obstacle that the last plan met.
 
         Those who wait for a grammar are not here yet; the caller counts them.

@@ -44,7 +44,7 @@ class ChatTemplate:
         ModelError: the source is no template.
     """
 
-    def __init__(self, source: str, tokens: Mapping[str, str], timeout_s: float = 2.0) -> None:
+    def __init__(self, source: str, tokens: Mapping[str, str], timeout_s: float) -> None:
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
         )

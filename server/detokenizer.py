@@ -18,7 +18,7 @@ class StopMatcher:
     Invariant: what is withheld is the longest suffix that is a proper prefix of some stop string.
     """
 
-    def __init__(self, stops: Sequence[str], keep_stop: bool = False) -> None:
+    def __init__(self, stops: Sequence[str], keep_stop: bool) -> None:
         self._stops, self._keep_stop = tuple(stops), keep_stop
         self._held = ""
         self.found: str | None = None
@@ -58,9 +58,9 @@ class Detokenizer:
     def __init__(
         self,
         token_bytes: Sequence[bytes],
-        stops: Sequence[str] = (),
-        keep_stop: bool = False,
-        min_tokens: int = 0,
+        stops: Sequence[str],
+        keep_stop: bool,
+        min_tokens: int,
     ) -> None:
         self._token_bytes, self._unstoppable = token_bytes, min_tokens
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

@@ -25,7 +25,7 @@ class Generation:
         client: EngineClient,
         submits: Sequence[Submit],
         plan: Callable[[int], ChoicePlan],
-        per_prompt: int = 1,
+        per_prompt: int,
     ) -> None:
         self._client, self._per_prompt = client, per_prompt
         self._wake = asyncio.Event()

@@ -89,7 +89,7 @@ def resolve(
     flags: Mapping[str, Given],
     environment: Mapping[str, str],
     file: Mapping[str, Any],
-    file_name: str = "the config file",
+    file_name: str,
 ) -> Settings:
     """Build the settings: a flag wins over a variable, that over the file, that over the default.
 

@@ -87,7 +87,7 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
             print(f"floorline: ready on {url}", flush=True)
             announced = True
 
-    service = Service(settings, on_ready=on_ready)
+    service = Service(settings, on_ready)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 

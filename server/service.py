@@ -60,8 +60,8 @@ class Service:
     def __init__(
         self,
         settings: Settings,
+        on_ready: Callable[[Served], None],
         launch: Launcher = launch_process,
-        on_ready: Callable[[Served], None] = lambda _: None,
     ) -> None:
         self.settings = settings
         self.supervisor = Supervisor(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import socket
 import sys
 from collections.abc import Callable
@@ -79,8 +78,8 @@ class Supervisor:
         self,
         settings: EngineSettings,
         on_ready: Callable[[Ready], Books],
-        launch: Launcher = launch_process,
-        queue_timeout_s: float = math.inf,
+        launch: Launcher,
+        queue_timeout_s: float,
     ) -> None:
         self._settings, self._on_ready, self._launch = settings, on_ready, launch
         self._queue_timeout_s = queue_timeout_s

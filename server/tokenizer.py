@@ -46,8 +46,8 @@ class ModelTokenizer:
         self,
         tokenizer: Tokenizer,
         vocab_size: int,
-        template: ChatTemplate | None = None,
-        hidden: Iterable[int] = (),
+        template: ChatTemplate | None,
+        hidden: Iterable[int],
     ) -> None:
         self._tokenizer, self.template = tokenizer, template
         self._literal = Tokenizer.from_str(tokenizer.to_str())

@@ -11,7 +11,6 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import add
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -98,7 +97,7 @@ class Instruments(Collector):
         registry: CollectorRegistry,
         model: str,
         have: frozenset[Needs],
-        buckets: Mapping[str, tuple[float, ...]] = MappingProxyType({}),
+        buckets: Mapping[str, tuple[float, ...]],
     ) -> None:
         self._model, self._buckets = model, buckets
         self._rows = {row.name: row for row in METRICS if row.needs in have | {Needs.NOTHING}}

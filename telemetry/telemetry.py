@@ -230,7 +230,7 @@ class Telemetry:
         self._requests.received()
         self._ledger.open(id, prompt_tokens, tenant, at_ns, shares_prompt)
 
-    def on_refused(self, count: int = 1) -> None:
+    def on_refused(self, count: int) -> None:
         """Count generations that passed validation and were never submitted: 429 or 503."""
         self._requests.refused(count)
 
@@ -277,9 +277,7 @@ class Telemetry:
         return self._history.recent(n)
 
     @_up_to_date
-    def request_timeline(
-        self, id: RequestId, tenant: str = DEFAULT_TENANT
-    ) -> dict[str, Any] | None:
+    def request_timeline(self, id: RequestId, tenant: str) -> dict[str, Any] | None:
         """View one request, if it is the tenant's own."""
         entry = self._ledger.find(id)
         if entry is None or entry.tenant != tenant:

@@ -26,7 +26,7 @@ class Server:
     def __init__(
         self, folder: Path, flags: Mapping[str, Given], runner: ScriptedRunner | None = None
     ) -> None:
-        settings = resolve({"port": "0", "drain_timeout": str(PATIENCE_S), **flags}, {}, {})
+        settings = resolve({"port": "0", "drain_timeout": str(PATIENCE_S), **flags}, {}, {}, "")
         self.launcher = ScriptedLauncher(folder, runner or SpeakingRunner())
         self._listener = listen(settings.http)
         self.url = url_of(settings.http, self._listener)
@@ -52,7 +52,7 @@ class Server:
 
     async def _serve(self) -> None:
         self._stop, self.loop = asyncio.Event(), asyncio.get_running_loop()
-        self.service = Service(self._settings, self.launcher, lambda _: self._ready.set())
+        self.service = Service(self._settings, lambda _: self._ready.set(), self.launcher)
         await serve_until(self.service, self._listener, self._stop)
 
 

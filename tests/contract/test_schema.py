@@ -27,7 +27,7 @@ from server.validation import Validator
 from tests.contract.conftest import Server
 
 FLAGS = {"max_n": "3", "max_prompts": "3", "max_request_tokens": "2000"}  # so that answers are soon
-DOCUMENT = openapi(Validator(resolve(FLAGS, {}, {}).http), version())
+DOCUMENT = openapi(Validator(resolve(FLAGS, {}, {}, "").http), version())
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -247,7 +247,7 @@ class World:
 
     def _check_obstacle(self, plan: StepPlan) -> None:
         """The reason to wait is the true one: slots and budget only where they are used up."""
-        state = self.scheduler.pool_state()
+        state = self.scheduler.pool_state(waiting_grammar=0)
         budget_left = plan.num_tokens < self.sizes.budget
         short_of_blocks = plan.preempted or (budget_left and state.running > len(plan.slices))
         if state.waiting_slots and self.sizes.batching is Batching.CONTINUOUS:
@@ -346,7 +346,7 @@ class World:
     def _check_gauges(self) -> None:
         """S1, S13, S16: a recount by walking the requests."""
         phases = Counter(request.phase for request in self.live())
-        state = self.scheduler.pool_state()
+        state = self.scheduler.pool_state(waiting_grammar=0)
         waiting = [state.waiting_kv, state.waiting_slots, state.waiting_budget]
         assert sum(waiting) == phases[Phase.QUEUED]
         assert sum(1 for count in waiting if count) <= 1, "two reasons for one wait"

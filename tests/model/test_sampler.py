@@ -17,7 +17,7 @@ LOGITS = torch.tensor([2.0, 0.5, 1.0, -1.0, 0.0, 3.0])
 
 def frequencies(params: SamplingParams, logits: torch.Tensor = LOGITS) -> np.ndarray:
     """Draw at many positions of one seed."""
-    drawn = sample(logits.repeat(DRAWS, 1), [params] * DRAWS, range(DRAWS))
+    drawn = sample(logits.repeat(DRAWS, 1), [params] * DRAWS, range(DRAWS), None)
     return np.bincount(drawn, minlength=len(logits)) / DRAWS
 
 
@@ -69,26 +69,26 @@ def test_more_tokens_than_are_presorted_can_stay(params: SamplingParams, kept: i
     1 - e^-.2.
     """
     logits = -torch.arange(4000) / 20_000
-    tokens = np.array(sample(logits.repeat(1000, 1), [params] * 1000, range(1000)))
+    tokens = np.array(sample(logits.repeat(1000, 1), [params] * 1000, range(1000), None))
     assert kept * 0.98 < tokens.max() < kept
     assert np.mean(tokens > 1024) == pytest.approx(1 - 1024 / kept, abs=0.06)
 
 
 def test_greedy_takes_the_first_of_the_greatest() -> None:
     logits = torch.tensor([[0.0, 3.0, 3.0, 1.0], [5.0, 1.0, 1.0, 5.0]])
-    assert sample(logits, [GREEDY, GREEDY], [0, 0]) == [1, 0]
+    assert sample(logits, [GREEDY, GREEDY], [0, 0], None) == [1, 0]
 
 
 def test_what_the_network_found_greatest_is_not_looked_for_again() -> None:
     params = [GREEDY, SamplingParams(seed=3), GREEDY]
     found = sample(LOGITS.repeat(3, 1), params, [7, 7, 7], [2, 5, -1, 0])
-    assert found[:2] == [2, *sample(LOGITS[None], params[1:2], [7])]
+    assert found[:2] == [2, *sample(LOGITS[None], params[1:2], [7], None)]
     assert found[2] < 0
 
 
 def test_a_hair_above_zero_is_as_good_as_greedy() -> None:
     cold = SamplingParams(temperature=1e-300)
-    assert sample(LOGITS[None], [cold], [3]) == [5]
+    assert sample(LOGITS[None], [cold], [3], None) == [5]
 
 
 def test_a_row_is_the_same_alone_and_in_any_batch() -> None:
@@ -104,10 +104,12 @@ def test_a_row_is_the_same_alone_and_in_any_batch() -> None:
     ]
     params = [kinds[row % len(kinds)] for row in range(24)]
     positions = list(range(100, 124))
-    together = sample(logits, params, positions)
-    alone = [sample(logits[i : i + 1], [params[i]], [positions[i]])[0] for i in range(24)]
+    together = sample(logits, params, positions, None)
+    alone = [sample(logits[i : i + 1], [params[i]], [positions[i]], None)[0] for i in range(24)]
     order = torch.randperm(24, generator=generator).tolist()
-    shuffled = sample(logits[order], [params[i] for i in order], [positions[i] for i in order])
+    shuffled = sample(
+        logits[order], [params[i] for i in order], [positions[i] for i in order], None
+    )
     assert alone == together
     assert shuffled == [together[i] for i in order]
 
@@ -116,8 +118,8 @@ def test_a_row_with_nan_or_infinity_is_reported_and_harms_no_other() -> None:
     logits = LOGITS.repeat(4, 1)
     logits[1, 2], logits[2, 0] = torch.nan, torch.inf
     for params in (GREEDY, SamplingParams(seed=3), SamplingParams(top_p=0.9, seed=3)):
-        drawn = sample(logits, [params] * 4, [7, 7, 7, 7])
-        (clean,) = sample(LOGITS[None], [params], [7])
+        drawn = sample(logits, [params] * 4, [7, 7, 7, 7], None)
+        (clean,) = sample(LOGITS[None], [params], [7], None)
         assert [token >= 0 for token in drawn] == [True, False, False, True]
         assert (drawn[0], drawn[3]) == (clean, clean)
 

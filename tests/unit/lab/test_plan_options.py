@@ -82,7 +82,7 @@ def test_memory_is_read_in_powers_of_ten_and_of_two() -> None:
 @pytest.mark.parametrize("flag", ["peak_bandwidth", "peak_flops"])
 @pytest.mark.parametrize("words", ["94e9", "94G", "94 G", "94000000000.0", "9.4e+10", "0.094T"])
 def test_plan_and_serve_read_a_peak_alike(flag: str, words: str) -> None:
-    served = getattr(resolve({flag: words}, {}, {}).engine, flag)
+    served = getattr(resolve({flag: words}, {}, {}, "").engine, flag)
     peaks = {"peak_bandwidth": "1T", flag: words}
     flags = [f"--{name.replace('_', '-')}={text}" for name, text in peaks.items()]
     device = only(plan(*SEVEN_B, *flags))
@@ -94,7 +94,7 @@ def test_plan_and_serve_read_a_peak_alike(flag: str, words: str) -> None:
 def test_plan_and_serve_refuse_a_bandwidth_alike(words: str) -> None:
     """A bare 94 is bytes a second, and never what was meant; a b is a bit."""
     with pytest.raises(SettingsError) as served:
-        resolve({"peak_bandwidth": words}, {}, {})
+        resolve({"peak_bandwidth": words}, {}, {}, "")
     with pytest.raises(SettingsError, match=f"^{re.escape(str(served.value))}$"):
         asked(*SEVEN_B, f"--peak-bandwidth={words}")
     assert str(served.value).startswith(f"--peak-bandwidth: {words!r} ")

@@ -304,7 +304,7 @@ def test_who_comes_while_a_static_batch_runs_waits_for_a_slot() -> None:
     world.step()
     world.add(request("y"))
     world.step()
-    assert world.scheduler.pool_state().waiting_slots == 1
+    assert world.scheduler.pool_state(waiting_grammar=0).waiting_slots == 1
 
 
 def test_without_a_kv_cache_every_token_is_computed_again_and_said_to_be() -> None:

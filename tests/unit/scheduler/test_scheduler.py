@@ -391,7 +391,7 @@ def test_what_callers_must_not_add_is_refused(bad: Request, complaint: str) -> N
 
 
 def waiting(world: World) -> tuple[int, int, int]:
-    state = world.scheduler.pool_state()
+    state = world.scheduler.pool_state(waiting_grammar=0)
     return state.waiting_kv, state.waiting_slots, state.waiting_budget
 
 
@@ -426,6 +426,6 @@ def test_gauges_are_zero_at_idle() -> None:
     world = World()
     world.add(request("r"))
     world.run()
-    state = world.scheduler.pool_state()
+    state = world.scheduler.pool_state(waiting_grammar=0)
     assert (state.free_blocks, state.cached_blocks, state.referenced_blocks) == (63, 1, 0)
     assert (state.running, *waiting(world)) == (0, 0, 0, 0)

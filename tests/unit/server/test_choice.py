@@ -34,7 +34,7 @@ def deltas(text: str, takes: set[int], plan: ChoicePlan) -> tuple[Choice, list[D
 
 def plan(stops: tuple[str, ...] = (), interval: int = 1, echo: str | None = None) -> ChoicePlan:
     return ChoicePlan(
-        detokenizer=Detokenizer(BYTES, stops),
+        detokenizer=Detokenizer(BYTES, stops, keep_stop=False, min_tokens=0),
         echo=echo,
         echo_offsets=range(2) if echo else (),
         interval=interval,

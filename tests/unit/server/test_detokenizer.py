@@ -13,7 +13,7 @@ STOPS = st.lists(st.text("ab\n€", min_size=1, max_size=4), max_size=4)
 
 
 def deltas(data: bytes, stops: list[str]) -> list[str]:
-    detokenizer = Detokenizer(BYTES, stops)
+    detokenizer = Detokenizer(BYTES, stops, keep_stop=False, min_tokens=0)
     parts = [detokenizer.push(byte) for byte in data]
     return [*parts, detokenizer.close()]
 
@@ -44,7 +44,7 @@ def test_no_delta_takes_back_what_another_sent(text: str, stops: list[str]) -> N
 
 @given(st.lists(st.text("ab", max_size=5), max_size=8), STOPS)
 def test_only_a_proper_prefix_of_a_stop_is_withheld(pieces: list[str], stops: list[str]) -> None:
-    matcher, seen, sent = StopMatcher(stops), "", ""
+    matcher, seen, sent = StopMatcher(stops, keep_stop=False), "", ""
     for piece in pieces:
         seen += piece
         sent += matcher.push(piece)
@@ -75,7 +75,7 @@ def test_withheld_text_comes_out_when_the_stop_does_not_come() -> None:
 
 
 def test_nothing_follows_a_stop() -> None:
-    detokenizer = Detokenizer(BYTES, ["b"])
+    detokenizer = Detokenizer(BYTES, ["b"], keep_stop=False, min_tokens=0)
     assert [detokenizer.push(byte) for byte in b"abc"] == ["a", "", ""]
     assert detokenizer.stop is not None
     assert detokenizer.close() == ""

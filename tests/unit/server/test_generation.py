@@ -59,7 +59,10 @@ class Table:
         self.generation = Generation(
             cast(EngineClient, self.dealer),
             submits,
-            lambda _: ChoicePlan(detokenizer=Detokenizer(BYTES, stops)),
+            lambda _: ChoicePlan(
+                detokenizer=Detokenizer(BYTES, stops, keep_stop=False, min_tokens=0)
+            ),
+            per_prompt=1,
         )
 
 

@@ -76,14 +76,14 @@ def test_the_flag_is_repeated_the_variable_has_words_and_the_file_a_list() -> No
     keys = ("alice=1", "bob=2")
     parsed = build_parser().parse_args(["serve", "--api-key", "alice=1", "--api-key", "bob=2"])
     assert read_settings(parsed, {}).http == HttpSettings(api_key=keys)
-    assert resolve({}, {"FLOORLINE_API_KEY": " alice=1  bob=2"}, {}).http.api_key == keys
-    assert resolve({}, {}, {"api-key": list(keys)}).http.api_key == keys
-    assert resolve({}, {}, {"api_key": "alice=1"}).http.api_key == keys[:1]
-    assert resolve({"api_key": "k"}, {"FLOORLINE_API_KEY": "l"}, {}).http.api_key == ("k",)
+    assert resolve({}, {"FLOORLINE_API_KEY": " alice=1  bob=2"}, {}, "").http.api_key == keys
+    assert resolve({}, {}, {"api-key": list(keys)}, "").http.api_key == keys
+    assert resolve({}, {}, {"api_key": "alice=1"}, "").http.api_key == keys[:1]
+    assert resolve({"api_key": "k"}, {"FLOORLINE_API_KEY": "l"}, {}, "").http.api_key == ("k",)
 
 
 def test_a_space_in_a_flag_or_in_the_file_does_not_make_two_keys_of_one() -> None:
     with pytest.raises(SettingsError, match=r"^--api-key: key 1 of 1"):
-        resolve({"api_key": ["alice=1 2"]}, {}, {})
+        resolve({"api_key": ["alice=1 2"]}, {}, {}, "")
     with pytest.raises(SettingsError, match=r"^a\.toml: api_key: key 1 of 1"):
         resolve({}, {}, {"api_key": "alice=1 2"}, "a.toml")

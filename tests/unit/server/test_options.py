@@ -17,20 +17,20 @@ from server.options import OPTIONS, resolve
 
 
 def test_nothing_given_is_the_defaults() -> None:
-    assert resolve({}, {}, {}) == Settings()
+    assert resolve({}, {}, {}, "") == Settings()
 
 
 def test_a_flag_wins_over_a_variable_and_that_over_the_file() -> None:
     flags, environment, file = {"port": "1"}, {"FLOORLINE_PORT": "2"}, {"port": 3}
-    assert resolve(flags, environment, file).http.port == 1
-    assert resolve({}, environment, file).http.port == 2
-    assert resolve({}, {}, file).http.port == 3
+    assert resolve(flags, environment, file, "").http.port == 1
+    assert resolve({}, environment, file, "").http.port == 2
+    assert resolve({}, {}, file, "").http.port == 3
 
 
 def test_file_keys_take_dashes_and_toml_types() -> None:
     file = {"max-num-seqs": 8, "response_cost": False, "drain-timeout": 1.5, "weights": "fp16"}
     file |= {"peak-bandwidth": 94e9, "peak-flops": "2TFLOP/s"}
-    settings = resolve({}, {}, file)
+    settings = resolve({}, {}, file, "")
     assert settings.engine.scheduler.max_num_seqs == 8
     assert settings.telemetry.response_cost is False
     assert settings.http.drain_timeout == 1.5
@@ -39,17 +39,19 @@ def test_file_keys_take_dashes_and_toml_types() -> None:
 
 
 def test_auto_is_how_a_number_is_left_to_the_engine() -> None:
-    told = resolve({"max_num_batched_tokens": "64"}, {}, {}).engine.scheduler
+    told = resolve({"max_num_batched_tokens": "64"}, {}, {}, "").engine.scheduler
     assert told.max_num_batched_tokens == 64
-    assert resolve({"max_num_batched_tokens": "auto"}, {}, {}) == Settings()
-    assert resolve({"served_model_name": "auto"}, {}, {}).engine.model.served_model_name == "auto"
+    assert resolve({"max_num_batched_tokens": "auto"}, {}, {}, "") == Settings()
+    assert (
+        resolve({"served_model_name": "auto"}, {}, {}, "").engine.model.served_model_name == "auto"
+    )
 
 
 def test_steps_are_sized_for_the_itl_of_the_slo_unless_told_another() -> None:
     slo = {"slo": "ttft=1s,itl=50ms"}
-    assert resolve(slo, {}, {}).engine.scheduler.itl_goal == 0.05
-    assert resolve({**slo, "itl_goal": "0.2"}, {}, {}).engine.scheduler.itl_goal == 0.2
-    assert resolve({"slo": "ttft=1s"}, {}, {}).engine.scheduler.itl_goal is None
+    assert resolve(slo, {}, {}, "").engine.scheduler.itl_goal == 0.05
+    assert resolve({**slo, "itl_goal": "0.2"}, {}, {}, "").engine.scheduler.itl_goal == 0.2
+    assert resolve({"slo": "ttft=1s"}, {}, {}, "").engine.scheduler.itl_goal is None
 
 
 @pytest.mark.parametrize(
@@ -72,9 +74,9 @@ def test_steps_are_sized_for_the_itl_of_the_slo_unless_told_another() -> None:
 def test_a_bad_value_is_refused_by_name(name: str, text: str, words: str) -> None:
     flag, variable = "--" + name.replace("_", "-"), "FLOORLINE_" + name.upper()
     with pytest.raises(SettingsError, match=f"^{flag}: .*{words}"):
-        resolve({name: text}, {}, {})
+        resolve({name: text}, {}, {}, "")
     with pytest.raises(SettingsError, match=f"^{variable}: .*{words}"):
-        resolve({}, {variable: text}, {})
+        resolve({}, {variable: text}, {}, "")
     for key in (name, name.replace("_", "-")):
         with pytest.raises(SettingsError, match=rf"^a\.toml: {key}: .*{words}"):
             resolve({}, {}, {key: text}, "a.toml")

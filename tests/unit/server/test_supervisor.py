@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import socket
 from collections.abc import Callable, Coroutine
@@ -50,7 +51,7 @@ class Stage:
     def __init__(self, folder: Path, runner: Any = None, refuse: Fault | None = None) -> None:
         self.launcher = ScriptedLauncher(folder, runner, refuse)
         self.books = Books()
-        self.supervisor = Supervisor(EngineSettings(), self.books.ready, self.launcher)
+        self.supervisor = Supervisor(EngineSettings(), self.books.ready, self.launcher, math.inf)
         self.running: asyncio.Task[None]
 
     async def __aenter__(self) -> Stage:
@@ -180,7 +181,7 @@ def test_an_engine_that_dies_before_it_was_ever_ready_is_not_tried_again() -> No
 
     async def test() -> None:
         with pytest.raises(EngineDead, match="before it was ready"):
-            await Supervisor(EngineSettings(), Books().ready, launch).run()
+            await Supervisor(EngineSettings(), Books().ready, launch, math.inf).run()
 
     run(test())
     assert launches == 1

@@ -21,6 +21,7 @@ from server.tokenizer import ModelTokenizer
 from server.tools import ToolUse
 from tests.fakes_engine import CHAT_TEMPLATE, EOS, IM_END, IM_START, MODEL, write_model_dir
 
+TIMEOUT_S = 2.0  # in which a chat template must render
 USER = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f"}}
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": 1}}}
@@ -36,7 +37,7 @@ def encode_chat(tokenizer: ModelTokenizer, messages: Any, **fields: Any) -> tupl
     script = tokenizer.script(talk)
     template = tokenizer.template
     if talk.template is not None:
-        template = ChatTemplate(talk.template, {})
+        template = ChatTemplate(talk.template, {}, TIMEOUT_S)
     assert template is not None
     return tokenizer.encode_script(template.render(script.variables), script.marked, talk)
 
@@ -82,19 +83,21 @@ def _byte_tokenizer() -> ModelTokenizer:
 
     if not _CACHE:
         described = Tokenizer.from_str(json.dumps(byte_tokenizer(SPECIALS)))
-        _CACHE.append(ModelTokenizer(described, 260, ChatTemplate(CHAT_TEMPLATE, {})))
+        _CACHE.append(
+            ModelTokenizer(described, 260, ChatTemplate(CHAT_TEMPLATE, {}, TIMEOUT_S), hidden=())
+        )
     return _CACHE[0]
 
 
 def test_special_tokens_are_never_shown(tokenizer: ModelTokenizer) -> None:
-    detokenizer = Detokenizer(tokenizer.token_bytes)
+    detokenizer = Detokenizer(tokenizer.token_bytes, (), keep_stop=False, min_tokens=0)
     assert "".join(detokenizer.push(id) for id in (*b"a", EOS, IM_END, *b"b")) == "ab"
 
 
 @given(st.text(max_size=40))
 def test_byte_level_tokens_decode_as_the_tokenizer_decodes_them(text: str) -> None:
     tokenizer = _byte_tokenizer()
-    detokenizer = Detokenizer(tokenizer.token_bytes)
+    detokenizer = Detokenizer(tokenizer.token_bytes, (), keep_stop=False, min_tokens=0)
     pieces = [detokenizer.push(id) for id in tokenizer.encode(text)]
     assert "".join([*pieces, detokenizer.close()]) == text.replace("<|eos|>", "")
 
@@ -205,9 +208,11 @@ def test_a_template_that_knows_tools_is_given_them_as_they_are(tokenizer: ModelT
 
 def test_a_template_that_is_none_is_the_models_error() -> None:
     with pytest.raises(ModelError):
-        ChatTemplate("{% if %}", {})
+        ChatTemplate("{% if %}", {}, TIMEOUT_S)
 
 
 def test_templates_may_refer_to_tokens_and_write_json() -> None:
-    template = ChatTemplate("{{ bos_token }}{{ messages | tojson }}", {"bos_token": "<s>"})
+    template = ChatTemplate(
+        "{{ bos_token }}{{ messages | tojson }}", {"bos_token": "<s>"}, TIMEOUT_S
+    )
     assert template.render({"messages": [{"a": "ü"}]}) == '<s>[{"a": "ü"}]'

@@ -70,7 +70,7 @@ def test_the_routes_that_are_counted_are_those_of_the_api() -> None:
 
 
 def test_a_label_value_outside_its_set_is_our_bug() -> None:
-    make = Instruments(CollectorRegistry(), "tiny", frozenset(Needs))
+    make = Instruments(CollectorRegistry(), "tiny", frozenset(Needs), {})
     with pytest.raises(AssertionError, match="lost_seconds_total"):
         make.tally("lost_seconds_total", cause="weather")
 

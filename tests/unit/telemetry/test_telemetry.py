@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import SettingsError
 from core.machine import Peak, Peaks, PeakSource
-from core.request import FinishReason, RequestId
+from core.request import DEFAULT_TENANT, FinishReason, RequestId
 from core.settings import TelemetrySettings
 from core.wire import PoolState, SharedRun
 from telemetry.telemetry import Telemetry
@@ -173,7 +173,7 @@ def test_a_stop_found_after_its_tokens_were_counted_still_ends_there() -> None:
     script.telemetry.on_finish_sent(other, 1, STOP)
     script.telemetry.forget([key])
     assert script.scrape()("floorline_tokens_total", kind="overrun") == 1
-    assert script.telemetry.request_timeline(other)["generated_tokens"] == 1  # type: ignore[index]
+    assert script.telemetry.request_timeline(other, DEFAULT_TENANT)["generated_tokens"] == 1  # type: ignore[index]
 
 
 def test_a_row_that_fails_is_waste_and_ends_its_request_alone() -> None:
@@ -430,15 +430,17 @@ def test_debug_views_tell_which_steps_ran_a_request_and_beside_whom() -> None:
     blocked = PoolState(0, 0, 64, 1, 1, 0, 0)
     script.step(piece("a", length=32), admitted=(a,), pool=blocked)
     script.step(piece("a", start=32), piece("b", length=32), admitted=(b,), ended={"a": STOP})
-    timeline = script.telemetry.request_timeline(b)
+    timeline = script.telemetry.request_timeline(b, DEFAULT_TENANT)
     assert timeline is not None
     assert timeline["waited_steps"] == {"kv": 1, "slots": 0, "budget": 0, "grammar": 0}
     assert [(s["index"], s["beside"]) for s in timeline["steps"]] == [(2, ["a"])]
     assert [s["kind"] for s in script.telemetry.recent_steps(5)] == ["prefill", "mixed"]
     assert len(script.telemetry.recent_steps(1)) == 1
     script.telemetry.forget([a])
-    assert script.telemetry.request_timeline(a) is not None, "the ring still knows it"
-    assert script.telemetry.request_timeline(RequestId("nobody")) is None
+    assert script.telemetry.request_timeline(a, DEFAULT_TENANT) is not None, (
+        "the ring still knows it"
+    )
+    assert script.telemetry.request_timeline(RequestId("nobody"), DEFAULT_TENANT) is None
 
 
 def test_what_is_kept_of_past_requests_is_bounded() -> None:
@@ -447,8 +449,8 @@ def test_what_is_kept_of_past_requests_is_bounded() -> None:
         key = script.receive(f"r{n}")
         script.telemetry.forget([key])  # its client left before the engine let go
         script.idle(1, ended={f"r{n}": FinishReason.ABORTED})
-    assert script.telemetry.request_timeline(RequestId("r0")) is None
-    assert script.telemetry.request_timeline(RequestId("r599")) is not None
+    assert script.telemetry.request_timeline(RequestId("r0"), DEFAULT_TENANT) is None
+    assert script.telemetry.request_timeline(RequestId("r599"), DEFAULT_TENANT) is not None
 
 
 def test_responses_are_counted_by_known_route_and_code() -> None:
