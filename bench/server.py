@@ -28,7 +28,7 @@ from typing import Any
 
 from bench.bars import Bar
 from bench.command import Command, start
-from lab.server import Server, serving
+from lab.server import RING_STEPS, Server, serving
 from loadgen.spec import server_url
 
 POISSON = ("--requests", "40", "--prompt", "32-96", "--output", "16-48")
@@ -37,10 +37,8 @@ LOADS = {
     "at 8.0/s": ("--rate", "8.0", *POISSON),
     "of 16 at once": ("--arrival", "closed:16", "--requests", "48", "--output", "=64"),
 }
-RING_STEPS = 1000  # what /debug/steps keeps
 OURS = "ours"
 
-Steps = list[dict[str, Any]]
 Readings = dict[str, list[float]]  # of a round each, but for starts
 
 
@@ -73,10 +71,10 @@ def read_load(name: str, url: str, load: str, readings: Readings) -> None:
 
 def read_ours(server: Server, load: str, readings: Readings) -> None:
     """Send a load to our server, and read the engine's side of it."""
-    before = steps_of(server, 1)
+    before = server.steps(1)
     read_load(OURS, server.url, load, readings)
     first = before[-1]["index"] + 1 if before else 0
-    steps = [step for step in steps_of(server, RING_STEPS) if step["index"] >= first]
+    steps = [step for step in server.steps(RING_STEPS) if step["index"] >= first]
     gaps = [
         step["duration_ms"]
         for step in steps
@@ -96,17 +94,13 @@ def read_ours(server: Server, load: str, readings: Readings) -> None:
             )
 
 
-def steps_of(server: Server, count: int) -> Steps:
-    return list(json.loads(server.text(f"/debug/steps?n={count}"))["steps"])
-
-
 def stored_mb(server: Server) -> tuple[float, float]:
     """Tell what weights and KV store take: a decode step's bytes less its KV, and the pool."""
     scrape = server.scrape()
     token, pool = (scrape.total(f"floorline_{n}") for n in ("kv_bytes_per_token", "kv_bytes"))
     assert token is not None
     assert pool is not None
-    alone = next(step for step in steps_of(server, RING_STEPS) if len(step["slices"]) == 1)
+    alone = next(step for step in server.steps(RING_STEPS) if len(step["slices"]) == 1)
     (piece,) = alone["slices"]
     return (alone["bytes"] - token * (piece["start"] + piece["length"])) / 1e6, pool / 1e6
 

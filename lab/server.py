@@ -26,7 +26,7 @@ from loadgen.spec import PlanSpec, RunSpec
 
 _READY: Final = re.compile(r"floorline: ready on (http://\S+)\n")
 _STOP_S: Final = 45.0  # above the server's own drain
-_RING_STEPS: Final = 1000  # what /debug/steps keeps
+RING_STEPS: Final = 1000  # what /debug/steps keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Server:
             SettingsError: more than 5 % of its requests failed: what it shows is worth nothing.
             KeyboardInterrupt: the user has enough.
         """
-        last = self._steps(1)
+        last = self.steps(1)
         first_index = last[-1]["index"] + 1 if last else 0
         before = self.scrape()
         spec = RunSpec(ignore_eos=True, timeout=timeout_s, cache="cold")
@@ -76,10 +76,11 @@ class Server:
         summary = report(run)
         if summary["failed"] > spec.max_error_rate * summary["counted"]:
             raise SettingsError(f"a load failed: {_failures(run)}")
-        steps = [step for step in self._steps(_RING_STEPS) if step["index"] >= first_index]
+        steps = [step for step in self.steps(RING_STEPS) if step["index"] >= first_index]
         return Load(run, summary, Window(before, self.scrape()), steps)
 
-    def _steps(self, count: int) -> list[dict[str, Any]]:
+    def steps(self, count: int) -> list[dict[str, Any]]:
+        """Read the last `count` step records that the server keeps, oldest first."""
         return list(json.loads(self.text(f"/debug/steps?n={count}"))["steps"])
 
 

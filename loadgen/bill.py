@@ -12,9 +12,7 @@ from loadgen.observe import OK, Record
 NUSD_PER_USD = 1e9
 
 
-def bill(
-    records: Sequence[Record], scrapes: Sequence[Scrape], exact: bool, sent: int
-) -> dict[str, Any]:
+def bill(records: Sequence[Record], scrapes: Sequence[Scrape], exact: bool) -> dict[str, Any]:
     """Count by the client, by `usage`, by the `cost` objects and by the counters of /metrics.
 
     `exact` says that the client knows its prompts' tokens. Ways are None where they cannot be
@@ -25,7 +23,7 @@ def bill(
     billed = [record for record in records if record.usage]
     window = Window(scrapes[0], scrapes[-1]) if len(scrapes) > 1 else None
     received = window.grew("floorline_requests_received_total") if window else None
-    alone = received is not None and round(received) == sent
+    alone = received is not None and round(received) == len(records)
     complete = bool(billed) and all(record.outcome == OK for record in records)
 
     def grew(name: str, scale: float = 1, **labels: str) -> int | None:

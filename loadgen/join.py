@@ -119,7 +119,7 @@ def floors_ms(records: Iterable[Record], server: dict[str, Any]) -> dict[str, fl
     gives a token; the whole takes at least the floor that the request was charged.
     """
     first, later = server.get("floor_prefill_step_ms"), server.get("floor_decode_step_ms")
-    whole = mean((record.cost or {}).get("floor_ms") for record in answered(records))
+    whole = mean(record.charged("floor_ms") for record in answered(records))
     return (
         dict.fromkeys(("ttft", "ttft_send"), first)
         | dict.fromkeys(("e2e", "e2e_send"), whole)

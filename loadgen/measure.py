@@ -13,7 +13,7 @@ from typing import Any
 
 from loadgen.observe import OK, Record
 from loadgen.spec import Slo
-from loadgen.stats import Weighted, percentile, summarise, summarise_pooled
+from loadgen.stats import Weighted, each_once, percentile, summarise
 
 DEFINITIONS = {
     "ttft": "c1 - s",
@@ -27,6 +27,7 @@ DEFINITIONS = {
     "stall_max": "longest gap of the request",
     "send_lag": "t0 - s",
 }
+OF_GAPS = ("itl", "icl")  # gaps of one request are not independent
 WORDS = "s intended start, t0 sent, c1..cm content arrivals, n output tokens, k1 tokens in c1"
 
 
@@ -54,19 +55,17 @@ def chunk_gaps(record: Record) -> list[tuple[float, int | None]]:
     return [(later - earlier, tokens) for (earlier, _), (later, tokens) in pairwise(record.content)]
 
 
-def token_gaps(record: Record) -> list[Weighted]:
-    """Give (gap per token, tokens); empty where token counts per chunk are not known."""
-    return [(gap / k, k) for gap, k in chunk_gaps(record) if k]
-
-
 def answered(records: Iterable[Record]) -> list[Record]:
     return [record for record in records if record.outcome == OK]
 
 
 def samples(metric: str, record: Record) -> list[Weighted]:
-    """Give an answered request's samples: one a gap for `itl` and `icl`, else one, or none."""
+    """Give an answered request's samples: one a gap for `itl` and `icl`, else one, or none.
+
+    Those of `itl` weigh as many tokens as came; there are none where the server does not count.
+    """
     if metric == "itl":
-        return token_gaps(record)
+        return [(gap / k, k) for gap, k in chunk_gaps(record) if k]
     if metric == "icl":
         return [(gap, 1) for gap, _ in chunk_gaps(record)]
     value = PER_REQUEST[metric](record)
@@ -90,17 +89,16 @@ def counted(records: Iterable[Record], warmup_s: float) -> list[Record]:
 
 
 def all_metrics(records: Sequence[Record]) -> dict[str, Any]:
-    """Summarise every definition over the answered requests."""
-    metrics = {m: summarise(value for value, _ in pooled(m, records)) for m in PER_REQUEST}
-    metrics |= {m: summarise_pooled(pooled(m, records)) for m in ("itl", "icl")}
-    metrics["send_lag"] = summarise(record.sent_s - record.intended_s for record in records)
-    return {name: metrics[name] for name in DEFINITIONS}
+    """Summarise every definition over the answered requests; `send_lag` over all."""
+    found = {m: pooled(m, records) for m in (*PER_REQUEST, *OF_GAPS)}
+    found["send_lag"] = each_once(record.sent_s - record.intended_s for record in records)
+    return {m: summarise(found[m], independent=m not in OF_GAPS) for m in DEFINITIONS}
 
 
 def with_failures(records: Sequence[Record]) -> dict[str, Any]:
     """Summarise again with each failure as an endless wait: what a user of the service sees."""
-    metrics = ("ttft", "e2e", "tpot")
-    return {m: summarise(value for value, _ in pooled(m, records, failures=True)) for m in metrics}
+    found = {m: pooled(m, records, failures=True) for m in ("ttft", "e2e", "tpot")}
+    return {m: summarise(samples, independent=True) for m, samples in found.items()}
 
 
 def total(values: Iterable[int | None]) -> int | None:

@@ -75,7 +75,7 @@ class Job:
     target: Target
     spec: RunSpec
     sessions: Sequence[list[Planned]]
-    closed: int | None = None
+    closed: int | None
 
 
 class Player:

@@ -38,7 +38,7 @@ def report(run: Run) -> dict[str, Any]:
     client = client_verdict(run.records, run.healths)
     rates = measure.rates(records, spec.warmup, _span_s(run, records))
     server, work = server_view(run.scrapes, spec.warmup), work_of(run.scrapes, records)
-    account = bill(run.records, run.scrapes, run.target.prompts.exact, len(run.records))
+    account = bill(run.records, run.scrapes, run.target.prompts.exact)
     causes = {
         Exit.INTERRUPTED: run.interrupted,
         Exit.CLIENT_LIMITED: not client["valid"],

@@ -51,22 +51,16 @@ def each_once(values: Iterable[float]) -> list[Weighted]:
     return [(value, 1) for value in sorted(values)]
 
 
-def summarise(samples: Iterable[float]) -> dict[str, Any]:
-    """Summarise independent samples, in milliseconds, each percentile with its interval."""
-    return summarise_pooled(each_once(samples), independent=True)
-
-
-def summarise_pooled(samples: Iterable[Weighted], independent: bool = False) -> dict[str, Any]:
-    """Summarise samples that share requests: no interval, unless they are independent after all."""
-    ordered = sorted(samples)
-    n = sum(weight for _, weight in ordered)
-    mean = ms(sum(value * weight for value, weight in ordered) / n) if n else None
+def summarise(samples: Sequence[Weighted], independent: bool) -> dict[str, Any]:
+    """Summarise sorted samples, in milliseconds: with intervals where they are independent."""
+    n = sum(weight for _, weight in samples)
+    mean = ms(sum(value * weight for value, weight in samples) / n) if n else None
     summary: dict[str, Any] = {"unit": "ms", "n": n, "mean": mean}
     for name, quantile in QUANTILES.items():
         ranks = interval_ranks(n, quantile)
-        value = ms(percentile(ordered, quantile)) if ranks else None
+        value = ms(percentile(samples, quantile)) if ranks else None
         ends = ranks if ranks and independent else ()
-        lo, hi = [ms(ordered[rank - 1][0]) for rank in ends] or (None, None)
+        lo, hi = [ms(samples[rank - 1][0]) for rank in ends] or (None, None)
         summary[name] = {"value": value, "lo": lo, "hi": hi} if ranks else None
     return summary
 

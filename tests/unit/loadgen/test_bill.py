@@ -29,7 +29,7 @@ def record(i: int, usd: float | None = 6e-9, floor_ms: float | None = 4.0) -> Re
 
 
 def billed(records: list[Record], seen: list[Scrape]) -> dict[str, Any]:
-    return bill(records, seen, exact=True, sent=2)
+    return bill(records, seen, exact=True)
 
 
 TWO = [record(0), record(1)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from loadgen.measure import PER_REQUEST, judge, token_gaps
+from loadgen.measure import PER_REQUEST, judge, samples
 from loadgen.observe import Exchange, Record, read_record
 from loadgen.plan import Planned
 from loadgen.spec import parse_slo
@@ -56,7 +56,7 @@ def test_every_definition_on_a_stream_worked_out_by_hand() -> None:
             "stall_max": 2.0,
         }
     )
-    assert token_gaps(seen) == [(1.0, 1), (2.0 / 3, 3)]
+    assert samples("itl", seen) == [(1.0, 1), (2.0 / 3, 3)]
 
 
 def test_a_frame_counts_when_its_last_byte_is_here() -> None:
@@ -87,7 +87,7 @@ def test_tokens_of_an_empty_chunk_are_counted_with_the_next_text() -> None:
 def test_without_running_usage_token_counts_are_unknown_and_not_guessed() -> None:
     seen = record((2.0, frame("a", None)), (3.0, frame("b", None)), (4.0, frame(None, 2) + DONE))
     assert seen.content == [(2.0, None), (3.0, None)]
-    assert token_gaps(seen) == []
+    assert samples("itl", seen) == []
     assert PER_REQUEST["tpot"](seen) == 1.0
     assert PER_REQUEST["tpot_net"](seen) is None
 
