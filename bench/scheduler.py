@@ -58,10 +58,10 @@ def step_costs(running: int, waiting: int, blocks: int, steps: int, shared: bool
     plan_ms, commit_ms, preempted = [], [], 0
     for _ in range(steps):
         planned_ms, plan = timed_ms(scheduler.plan)
-        shared_ms, _ = timed_ms(lambda plan=plan: scheduler.shared_runs(plan))
+        recorded_ms, _ = timed_ms(lambda plan=plan: scheduler.record(plan))
         result = runner.execute(plan)
         committed_ms, _ = timed_ms(lambda plan=plan, result=result: scheduler.commit(plan, result))
-        plan_ms.append(planned_ms + shared_ms)
+        plan_ms.append(planned_ms + recorded_ms)
         commit_ms.append(committed_ms)
         preempted += len(plan.preempted)
         runner.plans.clear()

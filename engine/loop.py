@@ -26,15 +26,13 @@ from core.wire import (
     PoolState,
     Remeasure,
     Segments,
-    SharedRun,
-    SliceRecord,
     StepReport,
     Submit,
     ToEngine,
 )
 from engine.grammar_queue import Compile, Compiled, GrammarQueue, no_grammars
 from engine.runner import Runner
-from scheduler.record import distinct_token_ids, slice_records
+from scheduler.record import PlanRecord
 from scheduler.scheduler import Scheduler
 
 log = logging.getLogger("floorline.engine")
@@ -88,7 +86,7 @@ class EngineLoop:
         """Decide, compute, apply, tell."""
         received_ns = self._now_ns()
         plan = self._scheduler.plan()
-        about = slice_records(plan), self._scheduler.shared_runs(plan), distinct_token_ids(plan)
+        record = self._scheduler.record(plan)
         planned_ns = self._now_ns()
         result = self._execute(plan)
         if result is not None:
@@ -96,7 +94,7 @@ class EngineLoop:
             self._receive()  # who was aborted while it ran ends so, whatever the step found
             times = (received_ns, planned_ns, executed_ns, self._now_ns())
             self._ended += self._scheduler.commit(plan, result)
-            self._report(plan, about, result, times)
+            self._report(plan, record, result, times)
 
     def _receive(self) -> None:
         while not self._closed:
@@ -182,11 +180,10 @@ class EngineLoop:
     def _report(
         self,
         plan: StepPlan,
-        about: tuple[tuple[SliceRecord, ...], tuple[SharedRun, ...], int],
+        record: PlanRecord,
         result: StepResult,
         times: tuple[int, int, int, int],
     ) -> None:
-        records, shared, distinct = about
         received_ns, planned_ns, executed_ns, heard_ns = times
         start_ns, end_ns = self._mark_ns, self._now_ns()
         segments = Segments(
@@ -206,9 +203,9 @@ class EngineLoop:
                 start_ns=start_ns,
                 end_ns=end_ns,
                 segments=segments,
-                slices=records,
-                shared=shared,
-                distinct_token_ids=distinct,
+                slices=record.slices,
+                shared=record.shared,
+                distinct_token_ids=record.distinct_token_ids,
                 tokens=tuple(result.tokens.items()),
                 ended=self._take_ended(),
                 admitted=plan.admitted,

@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from core.step import Slice, StepPlan
-from core.wire import SliceRecord
+from core.wire import SharedRun, SliceRecord
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """What a plan reads, written down before its step: tokens may be dropped while it runs."""
+
+    slices: tuple[SliceRecord, ...]
+    shared: tuple[SharedRun, ...]  # context that several slices read
+    distinct_token_ids: int  # rows of the input embedding
 
 
 def slice_records(plan: StepPlan) -> tuple[SliceRecord, ...]:
@@ -32,7 +43,6 @@ def _record(piece: Slice, admitted: bool) -> SliceRecord:
 def distinct_token_ids(plan: StepPlan) -> int:
     """Count the rows of the input embedding that the step reads.
 
-    Invariant: called before the step, during which a stop may drop tokens that it reads.
     Cost: O(tokens of the step).
     """
     return len(

@@ -8,11 +8,12 @@ from __future__ import annotations
 from core.request import FinishReason, Phase, Request, RequestId
 from core.settings import SchedulerSettings, Switch
 from core.step import Slice, StepPlan, StepResult
-from core.wire import Ended, PoolState, SharedRun
+from core.wire import Ended, PoolState
 from kvcache.pool import BlockPool
 from scheduler.admission import Admission
 from scheduler.draft import Draft
 from scheduler.pace import Pace, step_limit
+from scheduler.record import PlanRecord, distinct_token_ids, slice_records
 from scheduler.running import Running
 from scheduler.shares import Shares
 from scheduler.sharing import shared_runs
@@ -120,9 +121,10 @@ class Scheduler:
         self._waiting.push_back(request)
         request.enter(Phase.QUEUED)
 
-    def shared_runs(self, plan: StepPlan) -> tuple[SharedRun, ...]:
-        """Tell which context several slices of `plan` read; to be asked before `commit`."""
-        return shared_runs(plan, self._pool.block_size) if self._pool.shared_blocks else ()
+    def record(self, plan: StepPlan) -> PlanRecord:
+        """Write down what `plan` reads; to be asked before its step runs."""
+        shared = shared_runs(plan, self._pool.block_size) if self._pool.shared_blocks else ()
+        return PlanRecord(slice_records(plan), shared, distinct_token_ids(plan))
 
     # ── commit ────────────────────────────────────────────────────────────────────────────────
 

@@ -237,7 +237,7 @@ class World:
             readers = tuple(i for i, context in enumerate(contexts) if block in context)
             if len(readers) > 1:
                 read_by[readers] += self.sizes.block_size
-        runs = self.scheduler.shared_runs(plan)
+        runs = self.scheduler.record(plan).shared
         assert Counter({run.readers: run.tokens for run in runs}) == read_by
         assert len(runs) == len(read_by)
         widths = [len(run.readers) for run in runs]

@@ -264,7 +264,7 @@ def test_equal_prompts_wait_for_the_first_one_and_share_it_in_the_next_step() ->
     plan = world.scheduler.plan()
     assert shape(plan) == [("a", 9, 1, True), ("b", 8, 1, True), ("c", 8, 1, True)]
     assert [record.cached for record in slice_records(plan)] == [0, 8, 8]
-    assert world.scheduler.shared_runs(plan) == (SharedRun((0, 1, 2), 8),)
+    assert world.scheduler.record(plan).shared == (SharedRun((0, 1, 2), 8),)
 
 
 def test_they_wait_no_longer_when_the_first_one_is_aborted() -> None:
