@@ -17,8 +17,8 @@ from core.errors import SettingsError
 from loadgen import sweep
 from loadgen.campaign import run_plan
 from loadgen.observe import Record
-from loadgen.options import gather, parser_of
-from loadgen.plan import Plan, load_plan, make_plan
+from loadgen.options import gather, named, parser_of
+from loadgen.plan import Plan, follows_rate, load_plan, make_plan
 from loadgen.report import prepare_folder, read_run, report, write_file, write_run
 from loadgen.selftest import selftest
 from loadgen.spec import PlanSpec, RunSpec
@@ -49,7 +49,10 @@ def _write_page(folder: Path, summary: Summary, records: Sequence[Record]) -> No
 
 def _measure(given: Namespace, rate: float) -> Summary:
     """Run the load at one rate of several."""
-    plan = make_plan(replace(gather(PlanSpec, given), rate=rate))
+    spec = replace(gather(PlanSpec, given), rate=rate)
+    if not follows_rate(spec):
+        raise SettingsError("a trace, closed:N and ramp:A-B are the same load at every rate")
+    plan = make_plan(spec)
     summary = _send(given, plan, _folder(given, f"rate-{rate:g}"))
     if not given.quiet:
         print(render_rate(rate, summary), file=sys.stderr)
@@ -75,7 +78,9 @@ def _show_rates(given: Namespace, runs: dict[float, Summary], text: str, **more:
 
 def run_command(given: Namespace) -> int:
     """Plan, run, report."""
-    stored = gather(RunSpec, given).plan
+    stored, load = gather(RunSpec, given).plan, named(PlanSpec, given)
+    if stored and load:
+        raise SettingsError(f"--plan holds the whole load: it goes without {', '.join(load)}")
     plan = load_plan(stored) if stored else make_plan(gather(PlanSpec, given))
     summary = _send(given, plan, _folder(given))
     _show(given, summary, render(summary))

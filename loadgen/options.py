@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from importlib.metadata import version
 from typing import Any, NoReturn, TypeVar
@@ -14,6 +14,7 @@ from loadgen.spec import (
     PlanSpec,
     RunSpec,
     count,
+    filename,
     json_object,
     parse_slo,
     positive,
@@ -25,7 +26,8 @@ from loadgen.spec import (
 URL = "http://127.0.0.1:8000"
 EPILOG = "Commands: run (the default), sweep, search, compare, plan, report, selftest."
 FILES = "write run.json, requests.jsonl, run.csv, report.html"
-METAVARS = {seconds: "T", count: "N", int: "N", ratio: "SHARE", json_object: "JSON"}
+METAVARS: dict[Any, str] = {seconds: "T", count: "N", int: "N", ratio: "SHARE"}
+METAVARS |= {json_object: "JSON", filename: "FILE"}
 STORED = {"compare": ("a", "b"), "report": ("folder",), "selftest": ()}  # they make no load
 OTHERS: dict[str, tuple[str, Callable[[str], str], str]] = {  # said otherwise elsewhere
     "--burstiness": ("arrival", lambda x: _gamma(positive(x) ** -0.5), "--arrival gamma:X^-½"),
@@ -49,17 +51,17 @@ def parser_of(command: str) -> Parser:
     if command in STORED:
         return parser
     if command == "plan":
-        parser.add_argument("-o", dest="to", required=True, metavar="FILE", help="where to write")
+        _add(parser, "-o", dest="to", required=True, type=filename, help="where to write")
     else:
         where = f"the server (default: {URL})"
         _add(parser, "url", nargs="?", default=URL, metavar="URL", type=server_url, help=where)
-        parser.add_argument("--out", metavar="DIR", help=FILES)
+        _add(parser, "--out", type=filename, default=None, metavar="DIR", help=FILES)
         parser.add_argument("--format", choices=("text", "json"), help="default: text")
         parser.add_argument("--quiet", action="store_true", help="no progress line")
-        _add_spec(parser, "sending", RunSpec)
+        _add_spec(parser, "sending", RunSpec, without=() if command == "run" else ("plan",))
     if command == "sweep":
         _add(parser, "--rates", type=_positives, required=True, metavar="R,R,…", help="to measure")
-    _add_spec(parser, "the load", PlanSpec)
+    _add_spec(parser, "the load", PlanSpec, without=("rate",) if command == "sweep" else ())
     if command == "run":
         many = {"nargs": "+", "action": "extend", "metavar": "M:MS"}
         _add(parser, "--goodput", dest="slo", type=_goodput, help="--slo M=…ms", **many)
@@ -73,6 +75,15 @@ def gather(spec: type[S], given: argparse.Namespace) -> S:
     values: dict[str, Any] = {f.name: getattr(given, f.name, f.default) for f in fields(spec)}
     lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     return spec(**(values | lists))
+
+
+def named(spec: type[S], given: argparse.Namespace) -> list[str]:
+    """Name a spec's flags that were given."""
+    return [_flag(f.name) for f in fields(spec) if hasattr(given, f.name)]
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _positives(text: str) -> list[float]:
@@ -90,15 +101,15 @@ def _goodput(text: str) -> str:
     return parse_slo(f"{metric.replace('e2el', 'e2e')}={limit}ms").text
 
 
-def _add_spec(parser: Parser, title: str, spec: type[S]) -> None:
+def _add_spec(parser: Parser, title: str, spec: type[S], without: Sequence[str]) -> None:
     group = parser.add_argument_group(title)
-    for field in fields(spec):
+    for field in (field for field in fields(spec) if field.name not in without):
         how: dict[str, Any] = dict(field.metadata)
         if field.default not in (None, False, ()):
             how["help"] += f" (default: {field.default})"
         if isinstance(field.default, bool):
             how["action"] = "store_true"
-        _add(group, f"--{field.name.replace('_', '-')}", *how.pop("also"), **how)
+        _add(group, _flag(field.name), *how.pop("also"), **how)
 
 
 def _add(group: Any, *flags: str, help: str, check: Any = None, **how: Any) -> None:

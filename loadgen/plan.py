@@ -85,6 +85,7 @@ def make_plan(spec: PlanSpec) -> Plan:
     Raises:
         SettingsError: options that do not go together, or a trace that cannot be read.
     """
+    _refuse_what_would_be_passed_over(spec)
     text, cancel, think = (_stream(spec, name) for name in ("text", "cancel", "think"))
     share, after_s = parse_cancel(spec.cancel) if spec.cancel else (0.0, 0.0)
     turns, kind, mean_s = parse_sessions(spec.sessions) if spec.sessions else (1, "const", 0.0)
@@ -105,6 +106,19 @@ def make_plan(spec: PlanSpec) -> Plan:
     return Plan(plain, tuple(requests))
 
 
+def _refuse_what_would_be_passed_over(spec: PlanSpec) -> None:
+    plain, idle = PlanSpec(), ("arrival", "prompt", "output") if spec.trace else ("speed", "map")
+    if given := [f"--{name}" for name in idle if getattr(spec, name) != getattr(plain, name)]:
+        load = "a trace goes" if spec.trace else "a load without --trace goes"
+        raise SettingsError(f"{load} without {', '.join(given)}")
+
+
+def follows_rate(spec: PlanSpec) -> bool:
+    """Say whether `rate` decides how fast the load is."""
+    kind = parse_arrival(spec.arrival).kind
+    return not spec.trace and kind in ("poisson", "gamma", "constant")
+
+
 def _stream(spec: PlanSpec, name: str) -> random.Random:
     return random.Random(f"{spec.seed}:{name}")
 
@@ -123,7 +137,7 @@ def _arrivals(spec: PlanSpec, turns: int) -> Iterator[Row]:
 
 def _times(spec: PlanSpec) -> Iterator[float]:
     arrival = parse_arrival(spec.arrival)
-    if arrival.kind in ("poisson", "gamma", "constant") and spec.rate is None:
+    if spec.rate is None and follows_rate(spec):
         raise SettingsError("--rate is missing: how many requests per second?")
     if spec.duration is not None and (spec.requests or arrival.kind == "closed"):
         raise SettingsError("--duration goes with neither --requests nor --arrival closed:N")

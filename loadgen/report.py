@@ -117,7 +117,7 @@ def write_file(path: Path, text: str) -> None:
     Raises:
         SettingsError: it cannot be written there.
     """
-    beside = path.with_name(f".{path.name}.part")
+    beside = path.parent / f".{path.name}.part"
     try:
         beside.write_text(text, encoding="utf-8")
         beside.replace(path)

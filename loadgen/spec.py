@@ -30,6 +30,13 @@ def server_url(text: str) -> str:
     return f"{url.scheme}://{url.netloc}{path}"
 
 
+def filename(text: str) -> str:
+    """Take a name as it is; an empty one is a variable of the shell that nobody set."""
+    if not text:
+        raise ValueError("an empty name is no file's")
+    return text
+
+
 def positive(text: str) -> float:
     value = float(text)
     if not 0 < value < float("inf"):
@@ -141,7 +148,7 @@ class PlanSpec:
     output: str = option("16-48", "output tokens, written likewise", check=parse_lengths)
     seed: int = option(7, "of arrivals, lengths, text and cancellation", type=int)
     arrival: str = option("poisson", _GAPS, check=parse_arrival)
-    trace: str | None = option(None, "replay an Azure, BurstGPT or Mooncake file", metavar="FILE")
+    trace: str | None = option(None, "replay an Azure, BurstGPT or Mooncake file", type=filename)
     speed: float = option(1.0, "the trace's clock runs this much faster", type=positive)
     map: str | None = option(None, _MAP, check=parse_map)
     sessions: str | None = option(None, _TALK, check=parse_sessions)
@@ -152,7 +159,7 @@ class PlanSpec:
 class RunSpec:
     """How the load is sent, and what is asked of the answers."""
 
-    plan: str | None = option(None, "send this plan instead of making one", metavar="FILE")
+    plan: str | None = option(None, "send this plan instead of making one", type=filename)
     warmup: float = option(0.0, "leave out requests meant to start before", type=seconds)
     timeout: float = option(60.0, "a request fails after", type=seconds)
     max_inflight: int | None = option(None, _HOLD, "--max-concurrency", type=count)

@@ -70,7 +70,12 @@ def test_what_names_no_server_is_told_what_would(capsys, url, said) -> None:
         (("--rate", "1", "--duration", "5s", "--requests", "5"), "--duration"),
         (("--rate", "1", "--warmup", "1000s"), "longer than the plan"),
         (("--rate", "1", "--nonsense"), "--nonsense"),
-        (("--rate", "1", "--plan", "/nowhere/plan.jsonl"), "/nowhere/plan.jsonl"),
+        (("--plan", "/nowhere/plan.jsonl"), "/nowhere/plan.jsonl"),
+        (("--rate", "1", "--seed", "3", "--plan", "plan.jsonl"), "without --rate, --seed"),
+        (("--prompt", "=5", "--trace", "a.csv"), "a trace goes without --prompt"),
+        (("--rate", "1", "--speed", "2", "--map", "prompt:1-2"), "without --speed, --map"),
+        (("--rate", "1", "--out", ""), "--out: an empty name"),
+        (("--plan", ""), "--plan: an empty name"),
         (("--trace", "/nowhere/trace.csv"), "/nowhere/trace.csv"),
         (("--rate", "1", "--out", "/proc/nowhere/run"), "--out"),
         (("--rate", "1", "--workers", "4", "--max-inflight", "2"), "--workers 4"),
@@ -79,6 +84,22 @@ def test_what_names_no_server_is_told_what_would(capsys, url, said) -> None:
 def test_bad_flags_are_one_line(serve, capsys, words, said) -> None:
     server = serve() if "--warmup" in words or "--workers" in words else "http://127.0.0.1:9"
     assert said in refused(capsys, server, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("sweep", "--rates", "1,2", "--plan", "plan.jsonl"), "--plan"),
+        (("sweep", "--rates", "1,2", "--rate", "3"), "--rate"),
+        (("sweep", "--rates", "1,2", "--arrival", "closed:4"), "the same load at every rate"),
+        (("search", "--trace", "a.csv", "--slo", "ttft.p50=1s"), "the same load at every rate"),
+        (("search", "--slo", "ttft.p50=1s", "--plan", "plan.jsonl"), "--plan"),
+        (("plan", "--rate", "1", "-o", ""), "-o: an empty name"),
+        (("plan", "--rate", "1", "-o", "/"), "cannot write /"),
+    ],
+)
+def test_an_option_that_would_be_passed_over_is_refused(capsys, words, said) -> None:
+    assert said in refused(capsys, *words)
 
 
 def test_nothing_is_written_when_the_preflight_fails(tmp_path: Path, capsys) -> None:
