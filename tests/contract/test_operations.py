@@ -140,17 +140,17 @@ def test_a_closed_stream_gives_its_blocks_back_within_two_steps(gated: Gated) ->
 
 
 def test_a_caller_that_leaves_before_its_answer_is_given_up(gated: Gated) -> None:
-    supervisor, url = gated.server.service.supervisor, httpx.URL(gated.server.url)
+    engine, url = gated.server.launcher.engine, httpx.URL(gated.server.url)
     body = b'{"prompt": "a", "max_tokens": 100}'
     head = f"POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n"
     with socket.create_connection((url.host, url.port)) as caller:
         caller.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + body)
-        gated.wait_until(lambda: supervisor.live == 1)
-    gated.wait_until(lambda: supervisor.live == 0)
+        gated.wait_until(lambda: gated.server.service.supervisor.live == 1)
+    gated.wait_until(lambda: any(isinstance(message, Abort) for message in engine.received))
     gated.runner.open()
     counted = 'floorline_requests_total{model="tinygpt",outcome="aborted"} 1.0'
     gated.wait_until(lambda: counted in gated.server.client.get("/metrics").text)
-    assert gated.server.launcher.engine.pool.referenced_blocks == 0
+    assert engine.pool.referenced_blocks == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -74,7 +74,8 @@ def test_the_step_records_show_a_batch_of_sixteen(smollm2: LiveServer) -> None:
 
     def leave_when_all_run(prompt: str) -> None:
         with opened(smollm2, prompt, max_tokens=1000) as response:
-            next(response.iter_lines())
+            lines = response.iter_lines()  # dropped, it would close the stream
+            next(lines)
             all_run.wait()
 
     with ThreadPoolExecutor(STREAMS) as threads:
