@@ -50,6 +50,8 @@ def start(main: Callable[[], int | None]) -> NoReturn:
         sys.exit(main())
     except FloorlineError as error:
         sys.exit(" ".join(str(error).split()))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def number(least: int, text: str) -> int:

@@ -23,6 +23,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from bench.command import Command, start
+from core.errors import SettingsError
 from core.formats import Backend
 from core.machine import Peaks
 from core.request import BlockId, Request, RequestId
@@ -37,6 +38,7 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (16, 64, 256, 1024, 4096)
 PREFILLS = (8, 16, 32, 64, 128, 256, 512)
 COUNTERS = "LLC-load-misses"
+MAX_TERMS = 4  # of a fit: overhead, bytes, FLOPs and one further
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,16 +104,24 @@ def main() -> None:
 
 
 def measure_grid(engine: Engine, passes: int) -> list[Point]:
-    """Run every cell that the context limit and the KV store hold."""
+    """Run every cell that the context limit and the KV store hold.
+
+    Raises:
+        SettingsError: too few to fit.
+    """
     slots = engine.num_blocks * engine.block_size
     cells = [("decode", batch, context, 1) for context in CONTEXTS for batch in BATCHES]
     cells += [("prefill", 1, 0, length) for length in PREFILLS]
-    return [
-        measure(engine, passes, *cell)
+    held = [
+        cell
         for cell in cells
         if cell[1] * (cell[2] + cell[3] + engine.block_size) <= slots
         and cell[2] + cell[3] <= engine.max_model_len
     ]
+    if len(held) <= MAX_TERMS:
+        few = f"{slots} tokens hold {len(held)} steps of the grid"
+        raise SettingsError(f"--kv-memory: {few}, too few for a fit of {MAX_TERMS} terms")
+    return [measure(engine, passes, *cell) for cell in held]
 
 
 def measure(engine: Engine, passes: int, kind: str, batch: int, context: int, length: int) -> Point:

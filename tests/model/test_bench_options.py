@@ -102,6 +102,7 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(
         ("server", ["--peer", "ftp://nosuch"], "--peer"),
         ("validate_costmodel", ["--backend", "nosuch"], "choose from 'auto'"),
         ("validate_costmodel", ["--kv-memory", "much"], "--kv-memory"),
+        ("validate_costmodel", ["--kv-memory", "100KB"], "--kv-memory: 32 tokens hold 2 steps"),
         ("verify_bytes", ["--driver", "nosuch"], "--driver: 'nosuch' is no program"),
         ("verify_bytes", ["--driver", TRUE], f"--driver {TRUE} --isa avx2: it is no"),
         ("llamacpp_bench", ["nosuch"], "'nosuch' is no file"),
@@ -125,6 +126,15 @@ def test_why_a_peer_was_not_timed_is_its_own_last_line(tmp_path: Path) -> None:
     python = Path(sys.executable)
     with pytest.raises(SettingsError, match=r"--peer-python .*nosuch' is no file"):
         Peer(python, threads=1).time(tmp_path / "nosuch", prompt=1, gen=1, batches=(1,))
+
+
+def test_whoever_interrupts_is_shown_no_traceback() -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as ended:
+        start(interrupted)
+    assert ended.value.code == 130
 
 
 @pytest.mark.parametrize("vocab_size", [260, 49_152])
