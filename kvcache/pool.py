@@ -56,17 +56,17 @@ class BlockPool:
 
     # ── to hand out ───────────────────────────────────────────────────────────────────────────
 
-    def grow(self, request: Request, length: int, spare_blocks: int = 0) -> bool:
+    def grow(self, request: Request, length: int) -> bool:
         """Give `request` room for its next `length` tokens: all of them, or nothing changes.
 
         Cost: O(blocks handed out).
         Returns:
-            False when fewer than `spare_blocks` would stay unreferenced. That is pressure, not an
-            error: the caller preempts somebody and asks again, or waits.
+            False when too few blocks are unreferenced. That is pressure, not an error: the caller
+            preempts somebody and asks again, or waits.
         """
         held = len(request.block_table)
         missing = max(self.blocks_for(request.computed_tokens + length) - held, 0)
-        if missing + spare_blocks > self.free_blocks + self.cached_blocks:
+        if missing > self.free_blocks + self.cached_blocks:
             return False
         for _ in range(missing):
             block = self._take()

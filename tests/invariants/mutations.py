@@ -32,8 +32,8 @@ MUTANTS = (
         "return self._free.pop()",
         "return self._free[-1]",
     ),
-    Mutant("one block over", POOL, "if missing + spare_blocks >", "if missing - 1 >"),
-    Mutant("spare blocks are ignored", POOL, "if missing + spare_blocks >", "if missing >"),
+    Mutant("one block over", POOL, "if missing >", "if missing - 1 >"),
+    Mutant("spare blocks are ignored", POOL, "idle + spare_blocks >", "idle >"),
     Mutant(
         "growing takes what there is and then fails",
         POOL,

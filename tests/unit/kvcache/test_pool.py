@@ -53,9 +53,9 @@ def test_a_pool_that_is_too_empty_changes_nothing() -> None:
 
 def test_spare_blocks_stay_free_or_nothing_changes() -> None:
     pool, some = BlockPool(4, 4), request()
-    assert not pool.grow(some, 9, spare_blocks=2)
+    assert not pool.admit(some, [], 9, spare_blocks=2)
     assert counts(pool) == (4, 0, 0)
-    assert pool.grow(some, 9, spare_blocks=1)
+    assert pool.admit(some, [], 9, spare_blocks=1)
     assert counts(pool) == (1, 0, 3)
 
 
