@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from lab.experiments.base import Bench, Experiment, decode_steps, together, with_median
+from lab.experiments.base import Bench, Experiment, steps_together, together, with_median
 from lab.outcome import Row, merged
 
 FREE: Final = 1.25  # batching is free while the step takes at most so many times that of batch 1
@@ -37,8 +37,8 @@ class Batch(Experiment):
         with bench.serve() as server:
             for row in rows:
                 batch = int(row.x)
-                load = server.load(together(batch, self.prompt, self.output))
-                done.append(with_median(row, decode_steps(load.steps, batch)))
+                plan = together(batch, self.prompt, self.output)
+                done.append(with_median(row, steps_together(server, plan, batch)))
                 bench.tick()
         return done
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from costmodel.capacity import crossover_tokens
-from lab.experiments.base import Bench, Experiment, decode_steps, together, with_median
+from lab.experiments.base import Bench, Experiment, steps_together, together, with_median
 from lab.outcome import Row, merged
 
 
@@ -40,8 +40,8 @@ class Context(Experiment):
         done = []
         with bench.serve(*self.flags) as server:
             for (batch, context), row in zip(self.cells, rows, strict=True):
-                load = server.load(together(batch, context, self.output))
-                done.append(with_median(row, decode_steps(load.steps, batch)))
+                plan = together(batch, context, self.output)
+                done.append(with_median(row, steps_together(server, plan, batch)))
                 bench.tick()
         return done
 

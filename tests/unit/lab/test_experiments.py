@@ -10,7 +10,7 @@ import pytest
 
 from core.settings import Batching
 from lab.experiments import EXPERIMENTS
-from lab.experiments.base import Bench, Experiment
+from lab.experiments.base import Bench, Experiment, steps_together, together
 from lab.experiments.batch import Batch, free_until
 from lab.experiments.batching import BatchingModes
 from lab.experiments.context import Context
@@ -21,9 +21,11 @@ from lab.experiments.saturation import Saturation
 from lab.experiments.widths import Widths
 from lab.outcome import Outcome
 from lab.run import predictions
+from lab.server import Load
 from lab.simulate import makespan_s
+from loadgen.spec import PlanSpec
 from tests.unit.costmodel.models import peaks
-from tests.unit.lab.subjects import SLOWDOWN, SUBJECT, ScriptedServers
+from tests.unit.lab.subjects import SLOWDOWN, SUBJECT, ScriptedServer, ScriptedServers
 
 GOLDEN = json.loads((Path(__file__).parent / "golden/predictions.json").read_text())
 
@@ -188,3 +190,23 @@ def test_without_an_overload_no_knee_is_claimed() -> None:
     outcome, _, _ = run(Saturation, short=True)
     assert outcome.rows[-1].measured is None
     assert "no rate up to 8 was too high" in outcome.reading
+
+
+class Apart(ScriptedServer):
+    """Its first `apart` loads are of requests that never ran together."""
+
+    def __init__(self, apart: int) -> None:
+        super().__init__(SUBJECT)
+        self.apart, self.loads = apart, 0
+
+    def load(self, plan: PlanSpec) -> Load:
+        self.loads += 1
+        load = super().load(plan)
+        return load if self.loads > self.apart else replace(load, steps=[])
+
+
+@pytest.mark.parametrize(("apart", "loads", "steps"), [(0, 1, 3), (2, 3, 3), (3, 3, 0)])
+def test_requests_that_did_not_meet_are_sent_again(apart: int, loads: int, steps: int) -> None:
+    server = Apart(apart)
+    found = steps_together(server, together(2, prompt=16, output=4), batch=2)  # type: ignore[arg-type]
+    assert (server.loads, len(found)) == (loads, steps)
