@@ -227,8 +227,14 @@ class EngineClient:
         for scored in report.logprobs:
             logprobs[scored.id].append(scored)
         for id, token in report.tokens:
-            if (stream := self._streams.get(id)) is not None:
+            if (stream := self._streams.get(id)) is None:
+                continue
+            try:
                 stream.push(token, logprobs[id].popleft() if id in logprobs else None)
+            except Exception:
+                log.exception("%s: a token could not be made text", id)
+                self.abort(id)
+                stream.fail(GenerationFailed("a token could not be made text"))
 
     def _deliver_ends(self, ends: Iterable[Ended]) -> None:
         for ended in ends:

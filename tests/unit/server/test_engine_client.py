@@ -218,6 +218,27 @@ def test_a_failure_of_one_request_leaves_the_others_alone(folder: Path) -> None:
     run(test())
 
 
+def test_a_bug_in_one_requests_text_ends_that_request_alone(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def raises() -> None:
+        raise RuntimeError("a bug in the text")
+
+    async def test() -> None:
+        async with Session(folder) as session:
+            await session.start()
+            broken, beside = session.submit("a", 100, then=raises), session.submit("b")
+            assert isinstance(await broken.end(), GenerationFailed)
+            assert await beside.end() is FinishReason.LENGTH
+            await session.engine_has(Abort(RequestId("a")))
+            await session.ledger.idle.wait()
+            assert len(broken.tokens) == 1
+            assert session.engine.pool.referenced_blocks == 0
+
+    run(test())
+    assert "a bug in the text" in caplog.text
+
+
 def test_an_aborted_request_gives_its_blocks_back_and_is_heard_no_more(folder: Path) -> None:
     async def test() -> None:
         gated = GatedRunner()
