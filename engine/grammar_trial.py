@@ -6,6 +6,8 @@ patterns: 16 of them took 1 s, 20 took 25 s. A thread that is caught in it canno
 
 from __future__ import annotations
 
+import resource
+import signal
 import subprocess
 import sys
 from typing import Final
@@ -13,7 +15,8 @@ from typing import Final
 from core.errors import InvalidValue
 from core.request import Grammar, GrammarKind
 
-LIMIT_S: Final = 3.0  # the start of the process, some 0.2 s, among them
+LIMIT_S: Final = 3  # of processor time, so that a busy machine refuses nothing; the start among it
+_PATIENCE_S: Final = 60.0  # ends a process that the machine does not run
 _REFUSED: Final = 3  # exit status; the message is on standard output
 
 
@@ -26,17 +29,25 @@ def try_grammar(grammar: Grammar) -> None:
     command = [sys.executable, "-m", "engine.grammar_trial", grammar.kind]
     try:
         done = subprocess.run(
-            command, input=grammar.text.encode(), capture_output=True, timeout=LIMIT_S, check=False
+            command,
+            input=grammar.text.encode(),
+            capture_output=True,
+            timeout=_PATIENCE_S,
+            check=False,
         )
     except subprocess.TimeoutExpired:
-        message = f"{grammar.kind}: not compiled in {LIMIT_S:g} s; it combines too many patterns"
-        raise InvalidValue(message) from None
+        raise InvalidValue(f"{grammar.kind}: not compiled in {_PATIENCE_S:g} s") from None
+    if done.returncode == -signal.SIGXCPU:
+        message = f"{grammar.kind}: not compiled in {LIMIT_S} s; it combines too many patterns"
+        raise InvalidValue(message)
     if done.returncode == _REFUSED:
         raise InvalidValue(done.stdout.decode())
     done.check_returncode()
 
 
 def main() -> int:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
     from engine.grammar import validate
 
     text = sys.stdin.buffer.read().decode()
