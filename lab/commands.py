@@ -14,6 +14,7 @@ from core.errors import SettingsError
 from lab.answer import answer
 from lab.plan_text import render
 from lab.question import Question, add_options
+from loadgen.spec import filename
 
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
@@ -28,7 +29,8 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     lab.add_argument("which", nargs="*", metavar="N", help="experiments by number; default: all")
     lab.add_argument("--model", default="tinygpt", help="what to measure (default: tinygpt)")
     lab.add_argument("--threads", metavar="N", help="threads of the engine")
-    lab.add_argument("--out", metavar="DIR", help="write report.html, lab.json, predictions.json")
+    files = "write report.html, lab.json, predictions.json"
+    lab.add_argument("--out", type=filename, metavar="DIR", help=files)
     lab.add_argument("--short", action="store_true", help="fewer conditions, in about a minute")
     lab.set_defaults(command=lab_command)
 
@@ -66,7 +68,7 @@ def lab_command(given: argparse.Namespace) -> int:
     lab = Lab(
         numbers=tuple(map(int, asked)) if asked and "all" not in given.which else known,
         model=given.model,
-        flags=("--threads", given.threads) if given.threads else (),
+        flags=() if given.threads is None else ("--threads", given.threads),
         short=given.short,
         out=Path(given.out) if given.out else None,
     )

@@ -17,6 +17,7 @@ from costmodel.planning import Scenario, Speculation
 from costmodel.totals import WIDTHS, Size, Width
 from lab import values
 from lab.describe import describe
+from loadgen.spec import filename
 
 DEFAULT_MODEL: Final = "smollm2-135m"
 DEFAULT_CONTEXT_TOKENS: Final = 1024
@@ -25,9 +26,8 @@ _HAND_GIVEN: Final = ("peak_bandwidth", "peak_flops", "memory")
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Name every option. Values stay text until `Question.read`, which says what is wrong."""
-    parser.add_argument(
-        "model", nargs="?", help=f"preset, directory or GGUF file (default: {DEFAULT_MODEL})"
-    )
+    models = f"preset, directory or GGUF file (default: {DEFAULT_MODEL})"
+    parser.add_argument("model", nargs="?", type=filename, help=models)
 
     def group(title: str, **options: str) -> None:
         added = parser.add_argument_group(title)
@@ -70,7 +70,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     output = parser.add_argument_group("Output")
     output.add_argument("--json", action="store_true", help="print JSON")
-    output.add_argument("--html", metavar="FILE", help="write a page with plots too")
+    output.add_argument("--html", type=filename, metavar="FILE", help="write a page with plots too")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,10 +141,11 @@ class Question:
 
 
 def _weights(given: argparse.Namespace, described: Description | None) -> Width:
-    if given.weights and given.dtype and given.weights != given.dtype:
+    flag, text = ("--weights", given.weights) if given.dtype is None else ("--dtype", given.dtype)
+    if given.weights not in (None, text):
         raise SettingsError(f"--weights {given.weights} and --dtype {given.dtype} differ")
-    flag, text = ("--dtype", given.dtype) if given.dtype else ("--weights", given.weights)
-    text = text or (described.weights if described else "bf16")
+    if text is None:
+        text = described.weights if described else "bf16"
     if text != WeightFormat.NATIVE:
         return _width(flag, text, also=", or native" if described else "")
     if described is None:

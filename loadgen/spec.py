@@ -23,7 +23,8 @@ def server_url(text: str) -> str:
     """
     url = urlsplit(text if "://" in text else f"http://{text}")
     path = re.sub(r"(/v1(/completions)?)?/*$", "", url.path)
-    if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment:
+    named = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    if not named or url.query or url.fragment:
         raise ValueError(f"{text!r} is not a server such as http://127.0.0.1:8000")
     if "/v1/" in path:
         raise ValueError(f"{text!r}: only the server is named here; chat is --api chat")

@@ -45,6 +45,8 @@ def test_a_plan_over_the_context_limit_is_refused_before_it_is_sent(serve, capsy
         ("http://127.0.0.1:9/v1/chat/completions", "--api chat"),
         ("ftp://127.0.0.1", "a server such as http://127.0.0.1:8000"),
         ("127.0.0.1:9", "cannot reach http://127.0.0.1:9/"),
+        ("127.0.0.1:0", "a server such as http://127.0.0.1:8000"),
+        ("127.0.0.1:99999", "argument URL: Port out of range 0-65535"),
     ],
 )
 def test_what_names_no_server_is_told_what_would(capsys, url, said) -> None:
