@@ -99,8 +99,8 @@ class RequestStream:
 class EngineClient:
     """One engine, from `Start` to the end of its socket.
 
-    Invariant: each submitted request's stream ends exactly once: by an `Ended`, or when the engine
-        is gone by `EngineDead`.
+    Invariant: each submitted request's stream ends exactly once: by an `Ended`; or by an error,
+        once the engine is gone, nobody admits it in time, or its text meets a bug; unless aborted.
     """
 
     def __init__(

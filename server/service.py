@@ -137,7 +137,7 @@ class Service:
             self.served().telemetry.forget(generation.ids)
 
     def cost(self, generation: Generation) -> Mapping[str, Any] | None:
-        """Sum up what the generation cost; None where bills are turned off."""
+        """Sum up what the generation cost; None where bills are turned off, or fail."""
         if self.settings.telemetry.response_cost:
             with unharmed("a bill"):
                 return self.served().telemetry.cost(generation.ids).as_dict()

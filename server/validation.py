@@ -170,7 +170,7 @@ def _lengths(
     """Read how many tokens may come, from the first of the fields `names` that was given.
 
     Raises:
-        InvalidValue: a least length, of the output or of what is kept of the prompt, beyond it.
+        InvalidValue: `min_tokens` is above it, or no token of the prompt is to be kept.
     """
     field = next((name for name in names if values[name] is not None), None)
     most = default if field is None else values[field]
