@@ -1,6 +1,6 @@
 """What a step's bookkeeping costs against its size: plan and commit alone, the model is a fake.
 
-What slices share is counted with the plan.
+The record of what a plan reads is counted with it.
 
 `python -m bench.scheduler [--steps 200] [--json FILE]` prints one line per figure. The goal is
 1 ms per 100 running requests for plan and commit together, whatever waits and whatever is free.
