@@ -19,7 +19,6 @@ from typing import Any, Final
 
 import torch
 
-from core.errors import SettingsError
 from core.formats import MatrixFormat
 from core.machine import Peak, Peaks, PeakSource
 from core.settings import EngineSettings
@@ -67,12 +66,8 @@ def resolve_peaks(
     The first starts measure; after them the cache file is believed, but for `anew`.
 
     A given bandwidth holds for every step, also for one that fits into the cache.
-
-    Raises:
-        SettingsError: a given peak that is not a positive finite number.
     """
-    bandwidth = _given("--peak-bandwidth", settings.peak_bandwidth)
-    flops = _given("--peak-flops", settings.peak_flops)
+    bandwidth, flops = _given(settings.peak_bandwidth), _given(settings.peak_flops)
     if bandwidth is not None and flops is not None:
         return Peaks(dram=bandwidth, cache=None, cache_bytes=0, flops=flops, arithmetic=arithmetic)
     rates = None if anew else cached_rates(threads, arithmetic)
@@ -202,12 +197,8 @@ def _best_s(action: Callable[[], object]) -> float:
     return best_s
 
 
-def _given(flag: str, value: float | None) -> Peak | None:
-    if value is None:
-        return None
-    if not (math.isfinite(value) and value > 0):
-        raise SettingsError(f"{flag}: {value} must be a finite number above zero")
-    return Peak(value, PeakSource.GIVEN)
+def _given(per_s: float | None) -> Peak | None:
+    return None if per_s is None else Peak(per_s, PeakSource.GIVEN)
 
 
 def _peaks(rates: Rates, arithmetic: str) -> Peaks:
