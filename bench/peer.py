@@ -31,7 +31,7 @@ class Peer:
         command += ["--prompt", str(prompt), "--gen", str(gen)]
         command += ["--parallel", ",".join(map(str, batches))]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        if done.returncode:
+        if done.returncode or not done.stdout:
             told = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
             raise SettingsError(f"--peer-python {self.python}: {told[-1]}")
         return list(map(json.loads, done.stdout.splitlines()))

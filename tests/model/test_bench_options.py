@@ -128,6 +128,11 @@ def test_why_a_peer_was_not_timed_is_its_own_last_line(tmp_path: Path) -> None:
         Peer(python, threads=1).time(tmp_path / "nosuch", prompt=1, gen=1, batches=(1,))
 
 
+def test_a_peer_that_is_no_python_timed_nothing(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=f"--peer-python {TRUE}: ended with status 0"):
+        Peer(Path(TRUE), threads=1).time(tmp_path / "nosuch", prompt=1, gen=1, batches=(1,))
+
+
 def test_whoever_interrupts_is_shown_no_traceback() -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt
