@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from core.errors import InvalidTokenId, InvalidType, InvalidValue
+from core.errors import InvalidTokenId, InvalidType, InvalidValue, RequestError
 
 Schema = dict[str, Any]
 
@@ -101,7 +101,7 @@ class Text:
 
     def read(self, value: Any, path: str) -> str:
         text = str(typed(value, str, "a string", path))
-        _check_size(len(text), self.least, self.most, "characters", path)
+        _check_size(len(text), self.least, self.most, "character", path)
         if self.pattern is not None and not re.fullmatch(self.pattern, text):
             raise InvalidValue(f"{path} must match {self.pattern}", path)
         return text
@@ -144,7 +144,7 @@ class TokenId:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """`lone` takes an item without its list too. Errors in items name the list."""
+    """`lone` takes an item without its list too. Errors in items name the list, and say which."""
 
     item: Kind
     most: int | None = None
@@ -155,8 +155,14 @@ class ListOf:
         if self.lone and not isinstance(value, list):
             return (self.item.read(value, path),)
         items = typed(value, list, "a list", path)
-        _check_size(len(items), self.least, self.most, "items", path)
-        return tuple(self.item.read(item, path) for item in items)
+        _check_size(len(items), self.least, self.most, "item", path)
+        read: list[Any] = []
+        for item in items:
+            try:
+                read.append(self.item.read(item, path))
+            except RequestError as error:
+                raise type(error)(f"{error.message} (item {len(read)})", error.param) from None
+        return tuple(read)
 
     def schema(self) -> Schema:
         bounds = _bounds(minItems=self.least or None, maxItems=self.most)
@@ -173,7 +179,7 @@ class Biases:
 
     def read(self, value: Any, path: str) -> tuple[tuple[int, float], ...]:
         biases = typed(value, dict, "an object", path)
-        _check_size(len(biases), 0, self.most, "entries", path)
+        _check_size(len(biases), 0, self.most, "token id", path)
         bad = [key for key in biases if not (key.isascii() and key.isdigit() and len(key) < 19)]
         if bad:
             shown = ", ".join(repr(key[:40]) for key in bad[:10])
@@ -217,8 +223,9 @@ def _check_range(value: float, low: float | None, high: float | None, path: str)
 
 def _check_size(size: int, least: int, most: int | None, unit: str, path: str) -> None:
     if size < least or (most is not None and size > most):
-        limit = f"at least {least}" if size < least else f"at most {most}"
-        raise InvalidValue(f"{path} must hold {limit} {unit}", path)
+        words, limit = ("least", least) if size < least else ("most", most)
+        plural = "" if limit == 1 else "s"
+        raise InvalidValue(f"{path} must hold at {words} {limit} {unit}{plural}", path)
 
 
 def _bounds(**given: Any) -> Schema:

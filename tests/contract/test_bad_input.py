@@ -103,6 +103,23 @@ def test_a_wide_body_is_taken(http: httpx.Client) -> None:
     assert http.post(COMPLETIONS, content=body, headers=JSON).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("path", "fields", "message"),
+    [
+        (COMPLETIONS, {"stop": ""}, "stop must hold at least 1 character"),
+        (COMPLETIONS, {"stop": ["b", None]}, "stop must be a string (item 1)"),
+        (COMPLETIONS, {"allowed_token_ids": [5, -1]},
+         "a token id must be an integer of at least 0 (item 1)"),
+        (CHAT, {"tools": [{"type": "function"}]}, "tools.function is required (item 0)"),
+    ],
+)  # fmt: skip
+def test_an_error_in_a_list_says_which_item_it_is(
+    http: httpx.Client, path: str, fields: dict[str, Any], message: str
+) -> None:
+    response = http.post(path, json={"prompt": "a", "messages": USER, **fields})
+    assert response.json()["error"]["message"] == message
+
+
 def test_a_context_error_names_the_limits(http: httpx.Client) -> None:
     body = {"prompt": "abc", "max_tokens": 510}
     message = http.post(COMPLETIONS, json=body).json()["error"]["message"]
