@@ -27,6 +27,7 @@ class Command(argparse.ArgumentParser):
             description=line,
             epilog=rest.strip("\n"),
             formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
         )
 
     def error(self, message: str) -> NoReturn:

@@ -16,7 +16,9 @@ from core.wire import Description, description_to_json
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m engine", description=__doc__, allow_abbrev=False
+    )
     job = parser.add_mutually_exclusive_group(required=True)
     job.add_argument("--fd", type=int, help="serve on an inherited Unix socket")
     job.add_argument("--calibrate", action="store_true", help="measure this machine's peaks")

@@ -34,7 +34,8 @@ def resolve_num_blocks(
         flag = f"--kv-memory {settings.kv_memory}"
         blocks = parse_bytes(settings.kv_memory, "--kv-memory") // block_bytes
         if blocks < 1:
-            raise SettingsError(f"{flag}: a block of {config.name} takes {block_bytes} bytes")
+            least = f"{block_bytes} bytes, which a block of {config.name} takes"
+            raise SettingsError(f"{flag}: must be at least {least}")
     if blocks * block_bytes + weight_bytes > room.available_bytes:
         asked = f"{flag}: {blocks * block_bytes} bytes beside {weight_bytes} of weights"
         raise SettingsError(f"{asked}, and {room.owner} has {room.available_bytes} available")

@@ -21,10 +21,14 @@ from lab.commands import add_commands
 from server.options import ENV_PREFIX, OPTIONS, Option, resolve
 
 USAGE_ERROR: Final = 2
+CONFIG_VARIABLE: Final = f"{ENV_PREFIX}CONFIG"
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line."""
+    """Says what is wrong in one line, of a flag that is cut short too."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(allow_abbrev=False, **how)
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE_ERROR, f"{self.prog}: error: {message}\n")
@@ -113,7 +117,7 @@ def _metavar(option: Option) -> str:
 def read_settings(
     parsed: argparse.Namespace, environment: Mapping[str, str] = os.environ
 ) -> Settings:
-    """Resolve flags, variables and the file named by --config.
+    """Resolve flags, variables and the file named by --config, or by its variable.
 
     Raises:
         SettingsError: names what cannot be used.
@@ -125,24 +129,27 @@ def read_settings(
         for name, value in given.items()
         if value is not None
     }
-    return resolve(flags, environment, _read_file(parsed.config), parsed.config or "")
+    source, path = "--config", parsed.config
+    if path is None:
+        source, path = CONFIG_VARIABLE, environment.get(CONFIG_VARIABLE)
+    return resolve(flags, environment, _read_file(source, path), path or "")
 
 
 def _warn_of_unknown(environment: Mapping[str, str]) -> None:
     """Tell of variables that no option reads: a slip, or a cluster's own names for our service."""
-    known = {option.variable for option in OPTIONS} | {"FLOORLINE_CACHE"}
+    known = {option.variable for option in OPTIONS} | {CONFIG_VARIABLE, "FLOORLINE_CACHE"}
     for name in environment:
         if name.startswith(ENV_PREFIX) and name not in known:
             print(f"floorline: {name} is no setting and is not read", file=sys.stderr)
 
 
-def _read_file(path: str | None) -> dict[str, Any]:
+def _read_file(source: str, path: str | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
         return tomllib.loads(Path(path).read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"--config: cannot read {path}: {error}") from None
+        raise SettingsError(f"{source}: cannot read {path}: {error}") from None
 
 
 def _serve(parsed: argparse.Namespace) -> int:

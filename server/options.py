@@ -150,11 +150,11 @@ def _parse_one(option: Option, text: str, source: str) -> Any:
     try:
         value = _convert(option.kind, text)
     except ValueError:
-        raise SettingsError(f"{source}: {text!r} is not {_words(option.kind)}") from None
+        raise SettingsError(f"{source}: {text!r} is not {_words(option)}") from None
     if option.unit and isinstance(value, int | float) and not value > 0:
         raise SettingsError(f"{source}: {text!r} must be above zero")
     if option.name == "port" and not 0 <= value <= MAX_PORT:
-        raise SettingsError(f"{source}: {text!r} must be between 0 and {MAX_PORT}")
+        raise SettingsError(f"{source}: {text!r} is not {_words(option)}")
     if option.metavar == "SIZE":
         parse_bytes(value, source)
     return value
@@ -177,11 +177,12 @@ def _convert(kind: type, text: str) -> Any:
     return value
 
 
-def _words(kind: type) -> str:
-    if issubclass(kind, StrEnum):
-        return "one of " + ", ".join(kind)
-    return {int: "a whole number of 64 bits", float: "a number", bool: "true or false"}.get(
-        kind, "a text"
+def _words(option: Option) -> str:
+    if issubclass(option.kind, StrEnum):
+        return "one of " + ", ".join(option.kind)
+    whole = f"between 0 and {MAX_PORT}" if option.name == "port" else "of 64 bits"
+    return {int: f"a whole number {whole}", float: "a number", bool: "true or false"}.get(
+        option.kind, "a text"
     )
 
 

@@ -88,7 +88,10 @@ def parse_buckets(text: str) -> dict[str, tuple[float, ...]]:
     for item in text.split(";"):
         name, _, bounds = (piece.strip() for piece in item.partition("="))
         if name not in known:
-            raise SettingsError(f"--metric-buckets: {name!r} is not a histogram")
+            example = "step_duration_seconds=0.01,0.1,1"
+            raise SettingsError(
+                f"--metric-buckets: {name!r} is not a histogram: write it like {example}"
+            )
         try:
             values = tuple(float(bound) for bound in bounds.split(","))
         except ValueError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from server.cli import main
+from telemetry.objectives import parse_buckets
 
 REFUSED = [
     ("--price-per-hour", "-0.01"),
@@ -36,3 +37,11 @@ def test_what_cannot_be_used_is_refused_before_anything_starts(
     assert out == ""
     assert err.startswith(f"floorline: error: {flag}: ")
     assert err.count("\n") == 1
+
+
+def test_a_histogram_that_is_none_is_refused_with_an_example_that_is_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["serve", "--port", "0", "--metric-buckets", "foo"]) == 2
+    _, example = capsys.readouterr().err.strip().split("write it like ")
+    assert parse_buckets(example) == {"step_duration_seconds": (0.01, 0.1, 1.0)}

@@ -39,7 +39,7 @@ def test_blocks_are_told_or_what_the_memory_holds(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (KVSettings(kv_memory="49151"), "--kv-memory 49151: a block of a-model takes 49152 bytes"),
+        (KVSettings(kv_memory="49151"), "--kv-memory 49151: must be at least 49152 bytes, "),
         (KVSettings(num_kv_blocks=0), "--num-kv-blocks 0"),
         (KVSettings(block_size=0), "--block-size 0"),
         (KVSettings(kv_memory="much"), "--kv-memory"),

@@ -57,7 +57,7 @@ def test_steps_are_sized_for_the_itl_of_the_slo_unless_told_another() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("port", "x", "is not a whole number"),
+        ("port", "x", "is not a whole number between 0 and 65535"),
         ("port", "65536", "between 0 and 65535"),
         ("max_num_seqs", "0", "above zero"),
         ("max_num_seqs", "1.5", "is not a whole number"),
@@ -132,6 +132,8 @@ def test_an_error_names_the_file(tmp_path: Path) -> None:
     [
         ["serve", "--port", "x"],
         ["serve", "--prot", "1"],
+        ["serve", "--max-num-seq", "4"],
+        ["plan", "tinygpt", "--concurrenc", "4"],
         ["serve", "--config", "/nowhere/floorline.toml"],
         ["serve", "--weights", "int3"],
         ["sing"],
@@ -157,6 +159,18 @@ def test_a_broken_file_is_refused(tmp_path: Path) -> None:
     parsed = build_parser().parse_args(["serve", "--config", str(config)])
     with pytest.raises(SettingsError, match="--config: cannot read"):
         read_settings(parsed, {})
+
+
+def test_the_variable_names_the_file_where_no_flag_does(tmp_path: Path) -> None:
+    for port in (1, 2):
+        (tmp_path / f"{port}.toml").write_text(f"port = {port}\n")
+    environment = {"FLOORLINE_CONFIG": str(tmp_path / "1.toml")}
+    bare = build_parser().parse_args(["serve"])
+    assert read_settings(bare, environment).http.port == 1
+    flag = build_parser().parse_args(["serve", "--config", str(tmp_path / "2.toml")])
+    assert read_settings(flag, environment).http.port == 2
+    with pytest.raises(SettingsError, match=r"^FLOORLINE_CONFIG: cannot read /nowhere\.toml"):
+        read_settings(bare, {"FLOORLINE_CONFIG": "/nowhere.toml"})
 
 
 def test_help_shows_every_flag_with_its_default_and_unit(
