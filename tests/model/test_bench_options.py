@@ -157,3 +157,9 @@ def test_what_telemetry_costs_can_be_measured_on_tinygpt(monkeypatch, capfd) -> 
         start(importlib.import_module("bench.telemetry").main)
     assert not ended.value.code
     assert "of the step" in capfd.readouterr().out
+
+
+def test_a_flag_that_is_cut_short_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        options("scheduler").parse_args(["--step", "5"])
+    assert "--step" in capsys.readouterr().err
