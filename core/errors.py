@@ -22,7 +22,8 @@ FloorlineError
 └── ServiceError               our side; the caller may try again
     ├── Overloaded             the queue is full
     ├── ShuttingDown           draining
-    ├── EngineDead             the engine process ended, or is not up yet
+    ├── EngineDead             the engine process ended, and is started again
+    ├── EngineStarting         it is not up for the first time yet
     └── GenerationFailed       a fault that belongs to one request
 """
 
@@ -109,6 +110,9 @@ class ShuttingDown(ServiceError): ...
 
 
 class EngineDead(ServiceError): ...
+
+
+class EngineStarting(ServiceError): ...
 
 
 class GenerationFailed(ServiceError): ...

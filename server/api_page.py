@@ -39,6 +39,9 @@ of it runs: nothing is sent of a stream that is going to be refused.
 | `GET /debug/steps`, `GET /debug/requests/{id}` | what the last steps did; one request's timeline |
 | `GET /openapi.json` | this, for programs |
 
+Each choice is a request of its own: `/debug/requests/{id}` takes an answer's id where it has one
+choice, and else the id with the choice's `index` behind: `{id}-0`, `{id}-1`, ….
+
 With `--api-key` all but `/health`, `/ready` and `/metrics` want `Authorization: Bearer KEY`. Pages
 of other origins may call only with `--cors-origins`.
 

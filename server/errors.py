@@ -51,6 +51,7 @@ TABLE: Final[Mapping[type[errors.FloorlineError], Row]] = MappingProxyType(
         errors.Overloaded: Row(429, "rate_limit_error", "overloaded"),
         errors.ShuttingDown: Row(503, "server_error", "shutting_down"),
         errors.EngineDead: Row(503, "server_error", "engine_dead"),
+        errors.EngineStarting: Row(503, "server_error", "engine_starting"),
         errors.GenerationFailed: Row(500, "server_error", None),
     }
 )

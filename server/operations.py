@@ -7,14 +7,17 @@ from typing import Any, Final
 from fastapi import Request
 from fastapi.responses import Response
 
-from core.errors import EngineDead, InvalidType, InvalidValue, ShuttingDown
+from core.errors import InvalidType, InvalidValue
 from server.edge import error_response, json_response
-from server.engine_client import RETRY_AFTER_S
 from server.errors import NOT_FOUND, envelope
 from server.service import Served, Service
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 DEFAULT_STEPS: Final = 200
+UNKNOWN_REQUEST: Final = (
+    "no such request among the recent ones; an answer with several choices has one of each: "
+    "its id with -0, -1, … behind"
+)
 
 
 class Operations:
@@ -31,18 +34,17 @@ class Operations:
 
     async def health(self, _: Request) -> Response:
         """Answer for the engine: 200 if it is there and, with work to do, was heard of lately."""
-        if self._service.supervisor.healthy:
+        supervisor = self._service.supervisor
+        if supervisor.healthy:
             return json_response({"status": "ok"})
-        return error_response(EngineDead("the engine is not up, or stands still", RETRY_AFTER_S))
+        return error_response(supervisor.trouble())
 
     async def ready(self, _: Request) -> Response:
         """Answer whether a new request would be taken."""
         supervisor = self._service.supervisor
         if supervisor.ready:
             return json_response({"status": "ready"})
-        if supervisor.draining:
-            return error_response(ShuttingDown("the server is shutting down", RETRY_AFTER_S))
-        return error_response(EngineDead("the engine is not ready", RETRY_AFTER_S))
+        return error_response(supervisor.trouble())
 
     async def version(self, _: Request) -> Response:
         return json_response({"version": self._version})
@@ -66,7 +68,7 @@ class Operations:
         id, tenant = request.path_params["id"], request.state.tenant
         timeline = self._service.served().telemetry.request_timeline(id, tenant)
         if timeline is None:
-            row = envelope(NOT_FOUND, "no such request among the recent ones", "id")
+            row = envelope(NOT_FOUND, UNKNOWN_REQUEST, "id")
             return json_response(row, NOT_FOUND.status)
         return json_response(timeline)
 

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.errors import EngineDead, ModelNotFound, ServiceError
+from core.errors import EngineStarting, ModelNotFound, ServiceError
 from core.settings import Settings
 from core.wire import Ready
 from server.bodies import Head, Shape
@@ -79,10 +79,10 @@ class Service:
         """Return the model.
 
         Raises:
-            EngineDead: it is being loaded.
+            EngineStarting: it is being loaded.
         """
         if self._served is None:
-            raise EngineDead("the model is being loaded", RETRY_AFTER_S)
+            raise EngineStarting("the model is being loaded", RETRY_AFTER_S)
         return self._served
 
     def check_model(self, name: str | None) -> Served:

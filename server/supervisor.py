@@ -13,7 +13,14 @@ import sys
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from core.errors import EngineDead, ModelError, SettingsError, ShuttingDown
+from core.errors import (
+    EngineDead,
+    EngineStarting,
+    ModelError,
+    ServiceError,
+    SettingsError,
+    ShuttingDown,
+)
 from core.settings import EngineSettings
 from core.wire import Ready
 from server.engine_client import RETRY_AFTER_S, EngineClient
@@ -108,14 +115,19 @@ class Supervisor:
 
         Raises:
             ShuttingDown: no new work is taken.
-            EngineDead: there is none now.
+            EngineStarting, EngineDead: there is none yet, or none now.
         """
-        if self.draining:
-            raise ShuttingDown("the server is shutting down", RETRY_AFTER_S)
-        if self._client is None or not self.healthy:
-            words = "down and being started again" if self._was_ready else "starting"
-            raise EngineDead(f"the engine is {words}", RETRY_AFTER_S)
+        if self._client is None or not self.ready:
+            raise self.trouble()
         return self._client
+
+    def trouble(self) -> ServiceError:
+        """Say what is amiss, while there is no healthy engine or no new work is taken."""
+        if self.draining:
+            return ShuttingDown("the server is shutting down", RETRY_AFTER_S)
+        if self._was_ready:
+            return EngineDead("the engine is down and being started again", RETRY_AFTER_S)
+        return EngineStarting("the engine is starting", RETRY_AFTER_S)
 
     async def run(self) -> None:
         """Keep an engine running until drained.

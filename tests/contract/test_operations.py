@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -11,7 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from core.settings import Settings
 from core.wire import Abort, Finish, Submit
+from server.app import create_app
+from server.service import Service
 from tests.contract.conftest import Server
 from tests.fakes_engine import GatedRunner
 from tests.patience import PATIENCE_S
@@ -94,6 +98,32 @@ def test_a_request_is_found_by_the_id_of_its_answer(start: Callable[..., Server]
     response = server.client.get(f"/debug/requests/{id}")
     assert response.status_code == 200, response.text
     assert server.client.get("/debug/requests/nobody").status_code == 404
+
+
+def test_each_choice_is_found_by_its_index_as_the_refusal_of_the_answers_id_says(
+    start: Callable[..., Server],
+) -> None:
+    server = start()
+    body = {"prompt": "a", "max_tokens": 2, "n": 2}
+    id = server.client.post("/v1/completions", json=body).json()["id"]
+    refused = server.client.get(f"/debug/requests/{id}")
+    assert refused.status_code == 404
+    assert "its id with -0, -1" in refused.json()["error"]["message"]
+    for index in range(2):
+        assert server.client.get(f"/debug/requests/{id}-{index}").status_code == 200
+
+
+def test_a_server_that_starts_does_not_say_that_its_engine_is_dead() -> None:
+    app = create_app(Service(Settings(), lambda _: None), "0")
+
+    async def codes() -> set[str]:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            answers = [await client.get(path) for path in ("/ready", "/health", "/v1/models")]
+        assert {answer.status_code for answer in answers} == {503}
+        return {answer.json()["error"]["code"] for answer in answers}
+
+    assert asyncio.run(codes()) == {"engine_starting"}
 
 
 class Gated:
@@ -207,6 +237,7 @@ def test_while_the_engine_is_down_requests_are_told_when_to_come_back(gated: Gat
     launcher.may_start.clear()
     launcher.engine.kill()
     gated.wait_until(lambda: client.get("/health").status_code == 503)
+    assert client.get("/ready").json()["error"]["code"] == "engine_dead"
     response = client.post("/v1/completions", json={"prompt": "a"})
     assert response.status_code == 503
     assert response.json()["error"]["code"] == "engine_dead"

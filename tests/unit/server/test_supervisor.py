@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from core.errors import EngineDead, ModelError, ShuttingDown
+from core.errors import EngineDead, EngineStarting, ModelError, ShuttingDown
 from core.machine import Peaks
 from core.request import FinishReason, RequestId, SamplingParams
 from core.settings import EngineSettings
@@ -94,7 +94,7 @@ def _no_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_dead_engine_is_started_again(folder: Path) -> None:
     async def test() -> None:
         async with Stage(folder, GatedRunner()) as stage:
-            with pytest.raises(EngineDead, match="starting"):
+            with pytest.raises(EngineStarting, match="starting"):
                 stage.supervisor.client()
             await stage.until(lambda: stage.supervisor.ready)
             stream, wake = stage.submit("a", 100)
