@@ -23,7 +23,7 @@ from core.step import Slice, StepPlan
 from engine.backend import Loaded, load_network
 from engine.calibrate import resolve_peaks
 from engine.grammar_queue import Compile, grammars_for
-from engine.limits import resolve_step_tokens
+from engine.limits import cut_to_store, resolve_step_tokens
 from engine.model_runner import ModelRunner
 from engine.prepare import say
 
@@ -81,6 +81,8 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
     torch.set_num_threads(threads)
     loaded = _load(settings, threads, progress)
     network, sizes, prepared = loaded.network, loaded.sizes, loaded.sizes.prepared
+    if cut := cut_to_store(settings.model.max_model_len, settings.kv, sizes.max_model_len):
+        progress(cut)
     torch_threads = threads if network.backend == Backend.TORCH else 1
     peaks = resolve_peaks(settings, threads, loaded.arithmetic)
     torch.set_num_threads(torch_threads)  # measuring takes all threads

@@ -26,12 +26,12 @@ def resolve_num_blocks(
     if settings.block_size < 1:
         raise SettingsError(f"--block-size {settings.block_size}: must be at least 1")
     block_bytes = settings.block_size * kv_bytes_per_token(config, kv)
+    flag = _store_flag(settings)
     if settings.num_kv_blocks is not None:
-        flag, blocks = f"--num-kv-blocks {settings.num_kv_blocks}", settings.num_kv_blocks
+        blocks = settings.num_kv_blocks
         if blocks < 1:
             raise SettingsError(f"{flag}: must be at least 1")
     else:
-        flag = f"--kv-memory {settings.kv_memory}"
         blocks = parse_bytes(settings.kv_memory, "--kv-memory") // block_bytes
         if blocks < 1:
             least = f"{block_bytes} bytes, which a block of {config.name} takes"
@@ -40,6 +40,21 @@ def resolve_num_blocks(
         asked = f"{flag}: {blocks * block_bytes} bytes beside {weight_bytes} of weights"
         raise SettingsError(f"{asked}, and {room.owner} has {room.available_bytes} available")
     return blocks
+
+
+def _store_flag(settings: KVSettings) -> str:
+    """Write the flag that sizes the KV store."""
+    if settings.num_kv_blocks is not None:
+        return f"--num-kv-blocks {settings.num_kv_blocks}"
+    return f"--kv-memory {settings.kv_memory}"
+
+
+def cut_to_store(asked: int | None, settings: KVSettings, limit_tokens: int) -> str | None:
+    """Say that the context limit is less than what was asked for; None where it is not."""
+    if asked is None or asked <= limit_tokens:
+        return None
+    store = f"{_store_flag(settings)} holds no more than {limit_tokens} tokens"
+    return f"--max-model-len {asked}: {store}, which is the limit"
 
 
 def resolve_max_model_len(asked: int | None, config: ModelConfig, pool_tokens: int) -> int:

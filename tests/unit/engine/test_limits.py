@@ -8,6 +8,7 @@ from core.errors import SettingsError
 from core.formats import KVFormat
 from core.settings import KVSettings, SchedulerSettings
 from engine.limits import (
+    cut_to_store,
     resolve_max_model_len,
     resolve_num_blocks,
     resolve_step_tokens,
@@ -83,6 +84,24 @@ def test_the_context_limit_is_the_least_of_model_pool_and_wish(
     asked: int | None, pool_tokens: int, limit: int
 ) -> None:
     assert resolve_max_model_len(asked, CONFIG, pool_tokens) == limit
+
+
+@pytest.mark.parametrize(
+    ("settings", "flag"),
+    [
+        (KVSettings(kv_memory="1MB"), "--kv-memory 1MB"),
+        (KVSettings(kv_memory="1MB", num_kv_blocks=21), "--num-kv-blocks 21"),
+    ],
+)
+def test_a_wish_that_the_pool_cuts_is_told_with_both_flags_and_numbers(
+    settings: KVSettings, flag: str
+) -> None:
+    said = cut_to_store(8000, settings, 336)
+    assert said == (
+        f"--max-model-len 8000: {flag} holds no more than 336 tokens, which is the limit"
+    )
+    assert cut_to_store(336, settings, 336) is None
+    assert cut_to_store(None, settings, 336) is None, "nobody wished for more"
 
 
 @pytest.mark.parametrize("asked", [8193, 0, -1])
