@@ -58,3 +58,11 @@ FLOPS: Final = Notation(
     frozenset({"", "FLOP/s", "FLOPs", "FLOPS"}), 1e6, "1 MFLOP/s", "989TFLOP/s or 989e12"
 )
 MEMORY: Final = Notation(frozenset({"", "B"}), 1e6, "1 MB", "24GB, 24GiB or 24e9")
+
+
+def scaled(value: float) -> str:
+    """Write three digits and a decimal prefix, to which a unit may be put."""
+    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g} {prefix}"
+    return f"{value:.3g} "

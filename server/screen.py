@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from core.amounts import scaled
 from core.machine import Peak
 from core.wire import Ready
 from costmodel.capacity import batch_one_ceiling
@@ -52,16 +53,8 @@ def _bandwidth(ready: Ready) -> str:
 
 
 def _peak(peak: Peak | None, unit: str) -> str:
-    return "unknown" if peak is None else f"{_scaled(peak.per_s)}{unit} ({peak.source})"
+    return "unknown" if peak is None else f"{scaled(peak.per_s)}{unit} ({peak.source})"
 
 
 def _bytes(size: int) -> str:
-    return f"{_scaled(size)}B"
-
-
-def _scaled(value: float) -> str:
-    """Write three digits and a decimal prefix."""
-    for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {prefix}"
-    return f"{value:.3g} "
+    return f"{scaled(size)}B"

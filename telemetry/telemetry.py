@@ -23,7 +23,7 @@ from telemetry.aliases import VllmAliases
 from telemetry.books import Books
 from telemetry.burst import Burst
 from telemetry.cost import CostObject, Timings, bill, timings
-from telemetry.doubt import PeakDoubt
+from telemetry.doubt import PeakDoubt, verdict
 from telemetry.engine_clock import EngineClock, Spans
 from telemetry.engine_model import EngineModel, engine_model
 from telemetry.history import History
@@ -184,6 +184,7 @@ class Telemetry:
     def on_peaks(self, peaks: Peaks) -> None:
         """Divide by what was measured from here on; floors of past steps stay as they were."""
         assert self._engine is not None, "peaks before Ready"
+        log.warning(verdict(self._engine.peaks, peaks))
         self._engine = self._engine.with_peaks(peaks)
         self._steps.peaks(self._engine.peaks)
 

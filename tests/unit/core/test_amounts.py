@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.amounts import BANDWIDTH, FLOPS, MEMORY, Notation
+from core.amounts import BANDWIDTH, FLOPS, MEMORY, Notation, scaled
 from core.errors import SettingsError
 
 
@@ -44,3 +44,11 @@ def test_what_is_too_small_to_be_meant_is_refused_with_the_limit() -> None:
         BANDWIDTH.read("94", "--x")
     with pytest.raises(SettingsError, match=r"^--x: '24' is below 1 MB: .* 24GB, 24GiB or 24e9$"):
         MEMORY.read("24", "--x")
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(94.2e9, "94.2 G"), (1.1e12, "1.1 T"), (33_554_432, "33.6 M"), (1000, "1 k"), (12, "12 ")],
+)
+def test_an_amount_is_shown_with_three_digits_and_a_prefix(value: float, text: str) -> None:
+    assert scaled(value) == text

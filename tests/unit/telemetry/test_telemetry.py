@@ -338,6 +338,24 @@ def test_a_violation_asks_for_new_peaks_once_and_later_steps_are_held_against_th
     assert not script.telemetry.wants_peaks()
 
 
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (10e9, "measured the peaks again: memory 1 MB/s → 10 GB/s, "),
+        (1e6, "measured the peaks again, and none rose: memory 1 MB/s → 1 MB/s, "),
+    ],
+)
+def test_the_log_says_what_a_new_measurement_came_to(
+    after: float, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = Scripted(peaks=measured(1e6))
+    script.telemetry.on_peaks(measured(after))
+    (line,) = caplog.messages
+    assert line.startswith(f"{words}arithmetic 100 GFLOP/s → 100 GFLOP/s")
+    assert ("`floorline calibrate`" in line) == ("none rose" in line)
+    assert ("--peak-bandwidth" in line) == ("none rose" in line)
+
+
 def test_violations_that_no_measurement_explains_ask_once_a_minute() -> None:
     script = Scripted(peaks=measured(1e6))
     one_request(script, "a")
