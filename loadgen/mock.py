@@ -42,6 +42,7 @@ class Behaviour:
     vocab_size: int | None = 1000
     max_model_len: int | None = None
     api_key: str | None = None
+    models_status: int = 200  # of /v1/models
     metrics: bool = True
     overcount: int = 0  # tokens by which its counters are wrong
     overcharge_nusd: int = 0
@@ -78,6 +79,8 @@ class Mock:
         limits = {"vocab_size": mode.vocab_size, "max_model_len": mode.max_model_len}
         if mode.api_key and key != f"Bearer {mode.api_key}":
             _send(writer, 401, {"error": {"message": "wrong key"}})
+        elif route == "GET /v1/models" and mode.models_status != 200:
+            _send(writer, mode.models_status, {"error": {"message": "no list now"}})
         elif route == "GET /v1/models":
             _send(writer, 200, {"data": [{"id": MODEL, **limits}]})
         elif route == "GET /bodies":

@@ -12,6 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from httpx import Response
+
 from core.errors import SettingsError
 from loadgen.client import Client
 from loadgen.observe import Reading
@@ -140,6 +142,8 @@ async def _model(client: Client, spec: RunSpec) -> tuple[str, dict[str, Any]]:
     cards: dict[str, Any] = {}
     with suppress(ValueError, KeyError, TypeError):
         cards = {card["id"]: card for card in answer.json()["data"]}
+    if spec.model is None and answer.status_code != 200:
+        raise SettingsError(f"{_told(client, '/v1/models', answer)}; or name a model with --model")
     if spec.model is None and not cards:
         raise SettingsError(f"{client.url}/v1/models lists no model; name one with --model")
     model = spec.model or next(iter(cards))
@@ -175,5 +179,9 @@ async def _try_one(client: Client, spec: RunSpec, target: Target) -> Target:
     if answer.status_code in (400, 422) and target.prompts.as_ids:
         words = replace(APPROXIMATE, nonce=target.prompts.nonce)
         return await _try_one(client, spec, replace(target, prompts=words))
-    text = " ".join(answer.text.split())[:200]
-    raise SettingsError(f"{client.url}{target.path} answers {answer.status_code}: {text}")
+    raise SettingsError(_told(client, target.path, answer))
+
+
+def _told(client: Client, path: str, answer: Response) -> str:
+    text = " ".join(answer.text.split())[:200] or answer.reason_phrase
+    return f"{client.url}{path} answers {answer.status_code}: {text}"

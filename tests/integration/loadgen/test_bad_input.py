@@ -35,6 +35,21 @@ def test_a_model_that_is_not_there_is_told_with_those_that_are(serve, capsys) ->
     assert "the server has mock" in refused(capsys, serve(), "--rate", "1", "--model", "other")
 
 
+@pytest.mark.parametrize("status", [404, 503])
+def test_a_server_that_does_not_list_its_models_is_told_in_its_own_words(serve, capsys, status):
+    said = refused(capsys, serve(models_status=status), "--rate", "1")
+    assert f"/v1/models answers {status}: " in said
+    assert "no list now" in said
+    assert "--model" in said
+
+
+def test_a_server_without_a_list_of_models_works_with_a_named_one(serve, load) -> None:
+    url = serve(models_status=404)
+    causes, run = load(url, "--rate", "50", "--requests", "5", "--model", "mock")
+    assert causes == set()
+    assert run["outcomes"] == {"ok": 5}
+
+
 def test_a_plan_over_the_context_limit_is_refused_before_it_is_sent(serve, capsys) -> None:
     assert "tokens of context" in refused(capsys, serve(max_model_len=50), "--rate", "1")
 
