@@ -1,6 +1,7 @@
-"""What a device has, as people write it: `94e9`, `94G`, `94GB/s`. It knows no flag and no setting.
+"""Amounts as people write them: `94e9`, `94G`, `94GB/s`, `500ms`. It knows no flag and no setting.
 
-Prefixes are powers of ten, with an `i` powers of two. A bare number is in the unit itself.
+Prefixes are powers of ten, with an `i` powers of two. A bare number is in the unit itself; a goal
+has none, since 500 may be meant in ms or in s.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from core.errors import SettingsError
 
 _EXPONENTS: Final = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _AMOUNT: Final = re.compile(r"([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([kKMGTP]?)(i?)(.*)")
+_TIME: Final = re.compile(r"([0-9]*\.?[0-9]+)\s*(us|ms|s|m|h|)")
+_SECONDS: Final = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LEAST_GOAL_S: Final = 1e-6
+_MOST_GOAL_S: Final = 1000 * 3600.0  # in ns it is far within the integers of the wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +71,23 @@ def scaled(value: float) -> str:
         if value >= factor:
             return f"{value / factor:.3g} {prefix}"
     return f"{value:.3g} "
+
+
+def time_s(text: str) -> float:
+    """Read 500ms, 2s, 5m or 1h. A bare number is seconds; what is no time is NaN."""
+    match = _TIME.fullmatch(text.strip())
+    return float(match[1]) * _SECONDS[match[2]] if match else math.nan
+
+
+def goal_s(text: str, name: str) -> float:
+    """Read the limit of the objective `name`, such as 500ms.
+
+    Raises:
+        SettingsError: no unit, or no such time; names both.
+    """
+    limit_s = time_s(text) if text.strip()[-1:].isalpha() else math.nan
+    if not _LEAST_GOAL_S <= limit_s <= _MOST_GOAL_S:
+        raise SettingsError(
+            f"{name}: {text!r} is not a time from 1us to 1000h with its unit, such as 500ms or 10s"
+        )
+    return limit_s

@@ -22,6 +22,10 @@ from loadgen.spec import filename
 DEFAULT_MODEL: Final = "smollm2-135m"
 DEFAULT_CONTEXT_TOKENS: Final = 1024
 _HAND_GIVEN: Final = ("peak_bandwidth", "peak_flops", "memory")
+_DEVICES: Final = (
+    "a device is named (--device, or several with --compare)"
+    " or given by hand (--peak-bandwidth, --peak-flops, --memory)"
+)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -33,8 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         added = parser.add_argument_group(title)
         for name, text in options.items():
             metavar, _, help = text.partition("; ")
-            flag = "--" + name.replace("_", "-")
-            added.add_argument(flag, metavar=metavar, help=help.replace("%", "%%"))
+            added.add_argument(_flag(name), metavar=metavar, help=help.replace("%", "%%"))
 
     group(
         "A model given by hand",
@@ -185,13 +188,19 @@ def _model(given: argparse.Namespace) -> tuple[str, ModelConfig | Size, Descript
 
 def _count(given: argparse.Namespace, name: str) -> int | None:
     text = getattr(given, name)
-    return None if text is None else values.count(text, "--" + name.replace("_", "-"))
+    return None if text is None else values.count(text, _flag(name))
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _devices(given: argparse.Namespace) -> tuple[Device, ...]:
-    by_hand = any(getattr(given, name) is not None for name in _HAND_GIVEN)
-    if (given.device is not None) + (given.compare is not None) + by_hand > 1:
-        raise SettingsError("--device, --compare, or a device by hand: one of them")
+    by_hand = [_flag(name) for name in _HAND_GIVEN if getattr(given, name) is not None]
+    named = [_flag(name) for name in ("device", "compare") if getattr(given, name) is not None]
+    if len(named) > 1 or (named and by_hand):
+        first, *others = named + by_hand
+        raise SettingsError(f"{first} goes without {', '.join(others)}: {_DEVICES}")
     if given.compare is not None:
         return tuple(_sheet("--compare", name) for name in given.compare.split(","))
     if by_hand:

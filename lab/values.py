@@ -6,9 +6,9 @@ import math
 import re
 from typing import Final
 
+from core.amounts import goal_s
 from core.errors import SettingsError
 from costmodel.planning import Speculation
-from loadgen.spec import seconds
 
 MOST: Final = 10**15  # of anything counted: no product of a plan's counts leaves the floats
 _EXPONENTS: Final = {"k": 3, "m": 6, "b": 9, "t": 12}
@@ -41,13 +41,9 @@ def goals(text: str, flag: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for part in text.split(","):
         name, _, limit = part.partition("=")
-        try:
-            goal_s = seconds(limit)
-        except ValueError:
-            goal_s = math.nan
-        if name not in ("itl", "ttft") or name in found or not 0 < goal_s <= MOST:
-            raise SettingsError(f"{flag} {text!r}: not like itl=50ms,ttft=500ms, above zero each")
-        found[name] = goal_s
+        if name not in ("itl", "ttft") or name in found:
+            raise SettingsError(f"{flag} {text!r} is not like itl=50ms,ttft=500ms, each once")
+        found[name] = goal_s(limit, f"{flag}: {name}")
     return found
 
 
@@ -60,7 +56,7 @@ def draft(text: str, flag: str) -> Speculation:
     counted = 1 <= found.drafts <= MOST
     if not (counted and 0 <= found.acceptance <= 1 and 0 <= found.cost_ratio <= MOST):
         raise SettingsError(
-            f"{flag} {text!r}: not like 4,0.7,0.1: drafts from 1, their acceptance from 0 to 1,"
+            f"{flag} {text!r} is not like 4,0.7,0.1: drafts from 1, their acceptance from 0 to 1,"
             " the cost of all from 0"
         )
     return found
@@ -69,14 +65,14 @@ def draft(text: str, flag: str) -> Speculation:
 def _whole(text: str, given: str, example: str) -> int:
     value = _number(text)
     if not (1 <= value <= MOST and value.is_integer()):
-        raise SettingsError(f"{given}: no whole number from 1 to 1e15, such as {example}")
+        raise SettingsError(f"{given} is not a whole number from 1 to 1e15, such as {example}")
     return int(value)
 
 
 def _positive(text: str, given: str, example: str) -> float:
     value = _number(text)
     if not 0 < value <= MOST:
-        raise SettingsError(f"{given}: no number above 0 and up to 1e15, such as {example}")
+        raise SettingsError(f"{given} is not a number above 0 and up to 1e15, such as {example}")
     return value
 
 

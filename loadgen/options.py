@@ -21,13 +21,15 @@ from loadgen.spec import (
     ratio,
     seconds,
     server_url,
+    some_seconds,
+    whole,
 )
 
 URL = "http://127.0.0.1:8000"
 EPILOG = "Commands: run (the default), sweep, search, compare, plan, report, selftest."
 FILES = "write run.json, requests.jsonl, run.csv, report.html"
-METAVARS: dict[Any, str] = {seconds: "T", count: "N", int: "N", ratio: "SHARE"}
-METAVARS |= {json_object: "JSON", filename: "FILE"}
+METAVARS: dict[Any, str] = {seconds: "T", some_seconds: "T", count: "N", whole: "N"}
+METAVARS |= {ratio: "SHARE", json_object: "JSON", filename: "FILE"}
 STORED = {"compare": ("a", "b"), "report": ("folder",), "selftest": ()}  # they make no load
 OTHERS: dict[str, tuple[str, Callable[[str], str], str]] = {  # said otherwise elsewhere
     "--burstiness": ("arrival", lambda x: _gamma(positive(x) ** -0.5), "--arrival gamma:X^-½"),
@@ -39,7 +41,8 @@ S = TypeVar("S", PlanSpec, RunSpec)
 
 class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise SettingsError(message)
+        hint = "expected one argument (as FLAG=VALUE where it begins with -)"
+        raise SettingsError(message.replace("expected one argument", hint))
 
 
 def parser_of(command: str) -> Parser:
@@ -98,6 +101,7 @@ def _gamma(variation: float) -> str:
 
 def _goodput(text: str) -> str:
     metric, _, limit = text.partition(":")
+    positive(limit)  # a bare number, in ms as elsewhere; anything else is told as that
     return parse_slo(f"{metric.replace('e2el', 'e2e')}={limit}ms").text
 
 

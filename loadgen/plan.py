@@ -168,8 +168,11 @@ def load_plan(path: str) -> Plan:
         first, *lines = Path(path).read_text(encoding="utf-8").splitlines()
         header = json.loads(first)
         plan = Plan(header["spec"], tuple(Planned(**json.loads(line)) for line in lines))
-        if not plan.requests or header["sha256"] != plan.sha256:
-            raise ValueError("its requests are not those that its header's hash names")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SettingsError(f"--plan {path}: {error}") from None
+        whole = bool(plan.requests) and header["sha256"] == plan.sha256
+    except OSError as error:
+        raise SettingsError(f"--plan {path}: {error.strerror}") from None
+    except (ValueError, KeyError, TypeError):
+        raise SettingsError(f"--plan {path}: not a file that loadgen plan wrote") from None
+    if not whole:
+        raise SettingsError(f"--plan {path}: its requests are not those that its hash names")
     return plan

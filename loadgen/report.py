@@ -150,7 +150,10 @@ def read_run(folder: str) -> tuple[dict[str, Any], list[Record]]:
         summary = json.loads((Path(folder) / "run.json").read_text(encoding="utf-8"))
         lines = (Path(folder) / "requests.jsonl").read_text(encoding="utf-8").splitlines()
         if summary["schema"] != SCHEMA:
-            raise ValueError(f"schema {summary['schema']}, not {SCHEMA}")
+            raise SettingsError(f"{folder}: schema {summary['schema']}, not {SCHEMA}")
         return summary, [Record(**json.loads(line)) for line in lines]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SettingsError(f"{folder}: no run to read: {error}") from None
+    except OSError as error:
+        told = f"no run to read: {error.filename}: {error.strerror}"
+        raise SettingsError(told) from None
+    except (ValueError, KeyError, TypeError):
+        raise SettingsError(f"{folder}: no run to read: not what --out wrote") from None

@@ -6,14 +6,18 @@ Structured options stay text, checked when they are read, so that a spec is plai
 from __future__ import annotations
 
 import json
+import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from core.amounts import goal_s, time_s
 from loadgen.draws import parse_arrival, parse_lengths, parse_map
 
 SLO_METRICS = ("ttft", "ttft_send", "e2e", "e2e_send", "tpot", "tpot_net", "itl", "stall_max")
+MOST = 10**9  # of anything counted: far beyond what a plan could hold in memory
 
 
 def server_url(text: str) -> str:
@@ -21,11 +25,15 @@ def server_url(text: str) -> str:
 
     A path before that of the API stays: a proxy's.
     """
-    url = urlsplit(text if "://" in text else f"http://{text}")
+    unusable = f"{text!r} is not a server such as http://127.0.0.1:8000"
+    try:
+        url = urlsplit(text if "://" in text else f"http://{text}")
+        named = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:  # half of an IPv6 address, or a port that is none
+        raise ValueError(unusable) from None
     path = re.sub(r"(/v1(/completions)?)?/*$", "", url.path)
-    named = url.scheme in ("http", "https") and url.hostname and url.port != 0
     if not named or url.query or url.fragment:
-        raise ValueError(f"{text!r} is not a server such as http://127.0.0.1:8000")
+        raise ValueError(unusable)
     if "/v1/" in path:
         raise ValueError(f"{text!r}: only the server is named here; chat is --api chat")
     return f"{url.scheme}://{url.netloc}{path}"
@@ -38,34 +46,55 @@ def filename(text: str) -> str:
     return text
 
 
+def number(text: str) -> float:
+    """Read a number; what is none is NaN, which is in no range."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number") from None
+
+
 def positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError(f"{text} must be above 0")
+    value = number(text)
+    if not 0 < value < math.inf:
+        raise ValueError(f"{text!r} is not a number above 0")
     return value
 
 
 def count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError(f"{text} must be at least 1")
+    value = whole(text)
+    if not 1 <= value <= MOST:
+        raise ValueError(f"{text!r} is not a whole number from 1 to {MOST:,}")
     return value
 
 
 def seconds(text: str) -> float:
     """Read 500ms, 2s, 5m or 1h; a bare number is seconds."""
-    match = re.fullmatch(r"([0-9.]+)(us|ms|s|m|h|)", text.strip())
-    if not match:
+    value = time_s(text)
+    if not value < math.inf:
         raise ValueError(f"{text!r} is not a time such as 500ms or 2s")
-    scale = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
-    return float(match[1]) * scale[match[2]]
+    return value
+
+
+def some_seconds(text: str) -> float:
+    value = seconds(text)
+    if not value:
+        raise ValueError(f"{text!r} is not a time above 0, such as 500ms or 2s")
+    return value
 
 
 def ratio(text: str) -> float:
     """Read 5% or 0.05."""
-    value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    value = number(text[:-1]) / 100 if text.endswith("%") else number(text)
     if not 0 <= value <= 1:
-        raise ValueError(f"{text} is not a share between 0 and 1 (or 0% and 100%)")
+        raise ValueError(f"{text!r} is not a share between 0 and 1 (or 0% and 100%)")
     return value
 
 
@@ -79,8 +108,10 @@ def parse_sessions(text: str) -> tuple[int, str, float]:
 
 def parse_cancel(text: str) -> tuple[float, float]:
     """Read `10%@0.5s` as (share of requests, seconds after sending)."""
-    share, _, after = text.partition("@")
-    return ratio(share), seconds(after)
+    match = re.fullmatch("(.+)@(.+)", text)
+    if not match:
+        raise ValueError(f"{text!r} is not like 10%@0.5s")
+    return ratio(match[1]), seconds(match[2])
 
 
 def parse_header(text: str) -> tuple[str, str]:
@@ -91,10 +122,11 @@ def parse_header(text: str) -> tuple[str, str]:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise ValueError("not a JSON object")
-    return value
+    with suppress(ValueError):  # a text that is no JSON is refused below
+        value = json.loads(text)
+        if isinstance(value, dict):
+            return value
+    raise ValueError(f'{text!r} is not a JSON object such as {{"temperature": 0}}')
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +140,20 @@ class Slo:
 
 
 def parse_slo(text: str) -> Slo:
-    """Read `ttft.p95=500ms`, `ttft=500ms` or `errors=1%`."""
-    match = re.fullmatch(r"(\w+)(?:\.p(\d\d))?=(.+)", text)
+    """Read `ttft.p95=500ms`, `ttft=500ms` or `errors=1%`.
+
+    Raises:
+        ValueError: not written so.
+        SettingsError: a limit without its unit; names the objective.
+    """
+    match = re.fullmatch(r"(\w+)(?:\.p(\d\d))?=(.*)", text)
     metric, percent, limit = match.groups() if match else ("", None, "")
     if metric == "errors" and not percent:
         return Slo(metric, None, ratio(limit), text)
     if metric not in SLO_METRICS:
         raise ValueError(f"{text!r} is not like ttft.p95=500ms, itl.p95=50ms or errors=1%")
-    return Slo(metric, int(percent) / 100 if percent else None, seconds(limit), text)
+    limit_s = goal_s(limit, f"--slo: {text.partition('=')[0]}")
+    return Slo(metric, int(percent) / 100 if percent else None, limit_s, text)
 
 
 def option(default: Any, help: str, *also: str, **how: Any) -> Any:
@@ -144,10 +182,10 @@ class PlanSpec:
 
     rate: float | None = option(None, "mean arrivals per second", "--request-rate", type=positive)
     requests: int | None = option(None, "how many (60, or the trace)", "--num-prompts", type=count)
-    duration: float | None = option(None, "send for this long instead", type=seconds)
+    duration: float | None = option(None, "send for this long instead", type=some_seconds)
     prompt: str = option("32-96", _LENGTHS, check=parse_lengths)
     output: str = option("16-48", "output tokens, written likewise", check=parse_lengths)
-    seed: int = option(7, "of arrivals, lengths, text and cancellation", type=int)
+    seed: int = option(7, "of arrivals, lengths, text and cancellation", type=whole)
     arrival: str = option("poisson", _GAPS, check=parse_arrival)
     trace: str | None = option(None, "replay an Azure, BurstGPT or Mooncake file", type=filename)
     speed: float = option(1.0, "the trace's clock runs this much faster", type=positive)
@@ -162,7 +200,7 @@ class RunSpec:
 
     plan: str | None = option(None, "send this plan instead of making one", type=filename)
     warmup: float = option(0.0, "leave out requests meant to start before", type=seconds)
-    timeout: float = option(60.0, "a request fails after", type=seconds)
+    timeout: float = option(60.0, "a request fails after", type=some_seconds)
     max_inflight: int | None = option(None, _HOLD, "--max-concurrency", type=count)
     slo: tuple[str, ...] = option((), _OBJECTIVE, check=parse_slo, action="append")
     cache: str | None = option(None, _CACHE, choices=("cold", "warm"))

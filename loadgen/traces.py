@@ -40,8 +40,10 @@ def read_trace(path: str) -> list[Row]:
     """
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"--trace {path}: {error}") from None
+    except OSError as error:
+        raise SettingsError(f"--trace {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"--trace {path}: not a text in UTF-8") from None
     answered = (row for row in _rows(path, lines) if row.output_tokens > 0)
     rows = sorted(answered, key=lambda row: row.t_s)
     if not rows:
@@ -64,7 +66,8 @@ def _rows(path: str, lines: list[str]) -> Iterator[Row]:
             cells = json.loads(raw) if isinstance(raw, str) else raw
             row = Row(read(cells[column]), int(cells[prompt]), int(cells[output]))
             if row.prompt_tokens < 1 or row.output_tokens < 0:
-                raise ValueError("a token count below its least value")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise SettingsError(f"--trace {path}, line {number}: {error!r}") from None
+                raise ValueError
+        except (ValueError, KeyError, TypeError, AttributeError):
+            told = f"no {column} with {prompt} from 1 and {output} from 0"
+            raise SettingsError(f"--trace {path}, line {number}: {told}") from None
         yield row

@@ -31,6 +31,8 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(allow_abbrev=False, **how)
 
     def error(self, message: str) -> NoReturn:
+        hint = "expected one argument (as FLAG=VALUE where it begins with -)"
+        message = message.replace("expected one argument", hint)
         self.exit(USAGE_ERROR, f"{self.prog}: error: {message}\n")
 
 

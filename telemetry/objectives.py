@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from core.amounts import goal_s
 from core.errors import SettingsError
 from core.settings import TelemetrySettings
 from telemetry.catalog import METRICS, Kind, Needs
@@ -16,7 +16,6 @@ from telemetry.labels import OBJECTIVES
 
 MAX_BUCKETS: Final = 50  # of a histogram: they multiply the series
 
-_LIMIT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)")
 _ALIASES: Final = ("vllm",)
 
 
@@ -60,20 +59,17 @@ def parse_slo(text: str) -> dict[str, int]:
     """Read "ttft=500ms,itl=50ms" as nanoseconds by objective.
 
     Raises:
-        SettingsError: an unknown or repeated objective, or a limit that is no time above zero.
+        SettingsError: an unknown or repeated objective, or a limit that is no time with its unit.
     """
     limits: dict[str, int] = {}
     for item in text.split(","):
         name, _, limit = (piece.strip() for piece in item.partition("="))
-        match = _LIMIT.fullmatch(limit)
-        if name not in OBJECTIVES or name in limits or match is None:
+        if name not in OBJECTIVES or name in limits:
             raise SettingsError(
                 f"--slo: {item.strip()!r} is not one of {', '.join(OBJECTIVES)} with a limit, "
                 "each once, such as ttft=500ms,e2e=10s"
             )
-        limits[name] = round(float(match[1]) * (1e6 if match[2] == "ms" else 1e9))
-        if limits[name] == 0:
-            raise SettingsError(f"--slo: {name} must be above zero")
+        limits[name] = round(goal_s(limit, f"--slo: {name}") * 1e9)
     return limits
 
 

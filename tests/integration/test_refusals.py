@@ -45,3 +45,14 @@ def test_a_histogram_that_is_none_is_refused_with_an_example_that_is_one(
     assert main(["serve", "--port", "0", "--metric-buckets", "foo"]) == 2
     _, example = capsys.readouterr().err.strip().split("write it like ")
     assert parse_buckets(example) == {"step_duration_seconds": (0.01, 0.1, 1.0)}
+
+
+def test_a_value_that_argparse_takes_for_a_flag_is_told_how_to_write(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["plan", "--device", "h100", "--params", "-7e9"])
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith("floorline plan: error: argument --params: ")
+    assert err.endswith("(as FLAG=VALUE where it begins with -)\n")

@@ -61,7 +61,9 @@ def test_a_plan_over_the_context_limit_is_refused_before_it_is_sent(serve, capsy
         ("ftp://127.0.0.1", "a server such as http://127.0.0.1:8000"),
         ("127.0.0.1:9", "cannot reach http://127.0.0.1:9/"),
         ("127.0.0.1:0", "a server such as http://127.0.0.1:8000"),
-        ("127.0.0.1:99999", "argument URL: Port out of range 0-65535"),
+        ("http://localhost:99999", "'http://localhost:99999' is not a server such as http:"),
+        ("127.0.0.1:8x", "'127.0.0.1:8x' is not a server such as http:"),
+        ("http://[::1", "'http://[::1' is not a server such as http:"),
     ],
 )
 def test_what_names_no_server_is_told_what_would(capsys, url, said) -> None:
@@ -72,28 +74,40 @@ def test_what_names_no_server_is_told_what_would(capsys, url, said) -> None:
     ("words", "said"),
     [
         ((), "--rate is missing"),
-        (("--rate", "0"), "must be above 0"),
-        (("--rate", "-1"), "must be above 0"),
-        (("--rate", "nan"), "must be above 0"),
-        (("--rate", "x"), "--rate"),
+        (("--rate", "0"), "'0' is not a number above 0"),
+        (("--rate", "-1"), "'-1' is not a number above 0"),
+        (("--rate", "nan"), "'nan' is not a number above 0"),
+        (("--rate", "x"), "'x' is not a number above 0"),
+        (("--rate", "1", "--seed", "x"), "'x' is not a whole number"),
+        (("--rate", "1", "--requests", "1.5"), "'1.5' is not a whole number"),
+        (("--rate", "1", "--requests", "9" * 400), "from 1 to 1,000,000,000"),
+        (("--rate", "1", "--timeout", "0"), "'0' is not a time above 0"),
+        (("--rate", "1", "--timeout", "1.2.3s"), "'1.2.3s' is not a time"),
+        (("--rate", "1", "--duration", "0s"), "'0s' is not a time above 0"),
+        (("--rate", "1", "--duration", "-1s"), "as FLAG=VALUE where it begins with -"),
+        (("--rate", "1", "--max-error-rate", "x"), "'x' is not a share"),
         (("--rate", "1", "--prompt", "96-32"), "upward"),
         (("--rate", "1", "--output", "0-4"), "at least 1"),
         (("--rate", "1", "--arrival", "ramp:5"), "ramp:A-B"),
         (("--rate", "1", "--slo", "speed=1"), "ttft.p95=500ms"),
-        (("--rate", "1", "--slo", "ttft.p95=fast"), "not a time"),
+        (("--rate", "1", "--slo", "ttft.p95=fast"), "--slo: ttft.p95: 'fast' is not a time"),
+        (("--rate", "1", "--slo", "errors=x"), "'x' is not a share"),
+        (("--rate", "1", "--goodput", "ttft:x"), "'x' is not a number above 0"),
         (("--rate", "1", "--sessions", "think=exp:2s"), "turns"),
         (("--rate", "1", "--cancel", "200%@1s"), "share"),
-        (("--rate", "1", "--body", "[]"), "JSON object"),
+        (("--rate", "1", "--cancel", "10%"), "'10%' is not like 10%@0.5s"),
+        (("--rate", "1", "--body", "[]"), "'[]' is not a JSON object such as"),
+        (("--rate", "1", "--body", "{x"), "'{x' is not a JSON object such as"),
         (("--rate", "1", "--duration", "5s", "--requests", "5"), "--duration"),
         (("--rate", "1", "--warmup", "1000s"), "longer than the plan"),
         (("--rate", "1", "--nonsense"), "--nonsense"),
-        (("--plan", "/nowhere/plan.jsonl"), "/nowhere/plan.jsonl"),
+        (("--plan", "/nowhere/plan.jsonl"), "--plan /nowhere/plan.jsonl: No such file"),
         (("--rate", "1", "--seed", "3", "--plan", "plan.jsonl"), "without --rate, --seed"),
         (("--prompt", "=5", "--trace", "a.csv"), "a trace goes without --prompt"),
         (("--rate", "1", "--speed", "2", "--map", "prompt:1-2"), "without --speed, --map"),
         (("--rate", "1", "--out", ""), "--out: an empty name"),
         (("--plan", ""), "--plan: an empty name"),
-        (("--trace", "/nowhere/trace.csv"), "/nowhere/trace.csv"),
+        (("--trace", "/nowhere/trace.csv"), "--trace /nowhere/trace.csv: No such file"),
         (("--rate", "1", "--out", "/proc/nowhere/run"), "--out"),
         (("--rate", "1", "--workers", "4", "--max-inflight", "2"), "--workers 4"),
     ],
@@ -129,7 +143,14 @@ def test_a_bad_row_of_a_trace_is_named_by_its_line(tmp_path: Path, capsys) -> No
     head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     trace.write_text(f"{head}2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47,ten,44\n")
     said = refused(capsys, "http://127.0.0.1:9", "--trace", str(trace))
-    assert "line 3" in said
+    assert "line 3: no TIMESTAMP with ContextTokens from 1 and GeneratedTokens from 0" in said
+
+
+def test_a_file_that_is_no_plan_is_told_without_the_words_of_a_parser(tmp_path: Path, capsys):
+    for text in ("", "# Floorline\n", "[]\n", '{"sha256": "", "spec": {}}\n{"x": 1}\n'):
+        (tmp_path / "plan.jsonl").write_text(text)
+        said = refused(capsys, "http://127.0.0.1:9", "--plan", str(tmp_path / "plan.jsonl"))
+        assert said.endswith("plan.jsonl: not a file that loadgen plan wrote\n")
 
 
 def test_a_changed_plan_is_refused(tmp_path: Path, capsys) -> None:
@@ -141,7 +162,8 @@ def test_a_changed_plan_is_refused(tmp_path: Path, capsys) -> None:
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path, capsys) -> None:
-    assert "no run to read" in refused(capsys, "report", str(tmp_path))
+    missing = f"loadgen: no run to read: {tmp_path}/run.json: No such file or directory\n"
+    assert refused(capsys, "report", str(tmp_path)) == missing
     assert "no run to read" in refused(capsys, "compare", str(tmp_path), str(tmp_path))
 
 

@@ -1,10 +1,10 @@
-"""What a device has, as people write it."""
+"""Amounts as people write them."""
 
 from __future__ import annotations
 
 import pytest
 
-from core.amounts import BANDWIDTH, FLOPS, MEMORY, Notation, scaled
+from core.amounts import BANDWIDTH, FLOPS, MEMORY, Notation, goal_s, scaled, time_s
 from core.errors import SettingsError
 
 
@@ -52,3 +52,16 @@ def test_what_is_too_small_to_be_meant_is_refused_with_the_limit() -> None:
 )
 def test_an_amount_is_shown_with_three_digits_and_a_prefix(value: float, text: str) -> None:
     assert scaled(value) == text
+
+
+def test_a_time_is_read_with_its_unit_and_a_bare_one_is_seconds() -> None:
+    written = {"20us": 2e-5, "500ms": 0.5, "1.5 s": 1.5, "2m": 120.0, "1h": 3600.0, "3": 3.0}
+    assert {text: time_s(text) for text in written} == pytest.approx(written)
+
+
+def test_a_goal_needs_its_unit_and_a_length_that_can_be_meant() -> None:
+    assert goal_s("1us", "--slo: itl") == pytest.approx(1e-6)
+    assert goal_s("1000h", "--slo: itl") == pytest.approx(3.6e6)
+    for text in ("20", "20.", "0.9us", "1001h", "ms", "20 000ms", "1e3ms"):
+        with pytest.raises(SettingsError, match=f"^--slo: itl: '{text}' is not a time from 1us to"):
+            goal_s(text, "--slo: itl")

@@ -7,8 +7,11 @@ import re
 import pytest
 
 from core.errors import SettingsError
+from core.settings import TelemetrySettings
 from lab.values import parameters
+from loadgen.options import parser_of
 from server.options import resolve
+from telemetry.objectives import resolve as telemetry_of
 from tests.unit.lab.plans import BILLION, SEVEN_B, asked, only, plan
 
 INT3 = "--weights 'int3' is no width: one of fp32, bf16, fp16, fp8, int8, int4"
@@ -20,13 +23,23 @@ INT3 = "--weights 'int3' is no width: one of fp32, bf16, fp16, fp8, int8, int4"
         (("--device", "tpu"), "--device: no data sheet for 'tpu': one of l4, l40s"),
         (("--compare", "l4,tpu"), "--compare: no data sheet for 'tpu': one of l4, l40s"),
         ((), "--device is missing"),
-        (("--device", "a100", "--compare", "l4,h100"), "one of them"),
+        (
+            ("--device", "a100", "--compare", "l4,h100"),
+            "--device goes without --compare: a device is named (--device, or",
+        ),
+        (
+            ("--device", "h100", "--memory", "100MB"),
+            "--device goes without --memory: a device is named (--device, or several with"
+            " --compare) or given by hand (--peak-bandwidth, --peak-flops, --memory)",
+        ),
+        (("--compare", "l4", "--peak-flops", "1T"), "--compare goes without --peak-flops: a "),
         (("--peak-flops", "1e12"), "--peak-bandwidth is missing"),
         (("--device", "a100", "--context", "9999"), "at most 8192 tokens"),
         (("--device", "a100", "--context", "0"), "--context '0'"),
         (("--device", "a100", "--context", "nan"), "--context 'nan'"),
-        (("--device", "a100", "--concurrency", "1.5"), "--concurrency '1.5': no whole number from"),
-        (("--device", "a100", "--context", "8k"), "--context '8k': no whole number from 1 to 1e15"),
+        (("--device", "a100", "--concurrency", "1.5"), "--concurrency '1.5' is not a whole number"),
+        (("--device", "a100", "--context", "8k"), "'8k' is not a whole number from 1 to 1e15"),
+        (("--device", "a100", "--params", "0"), "--params '0' is not a whole number from 1 to"),
         (("--device", "a100", "--params", "7x"), "from 1 to 1e15, such as 7e9 or 7B"),
         (("--device", "a100", "--params", "1.2345b", "--layers", "1e300"), "--layers '1e300'"),
         (("--device", "a100", "--params", "0.5e0B"), "--params '0.5e0B'"),
@@ -40,15 +53,15 @@ INT3 = "--weights 'int3' is no width: one of fp32, bf16, fp16, fp8, int8, int4"
         (("--device", "a100", "--weights", "int8", "--dtype", "bf16"), "differ"),
         (("--device", "a100", "--params", "7e9", "--weights", "native"), "--weights native: there"),
         (("--device", "a100", "--params", "7e9", "--dtype", "native"), "--dtype native: there"),
-        (("--device", "a100", "--slo", "itl=fast"), "--slo 'itl=fast'"),
+        (("--device", "a100", "--slo", "itl=fast"), "--slo: itl: 'fast' is not a time"),
         (("--device", "a100", "--slo", "e2e=1s"), "--slo 'e2e=1s'"),
-        (("--device", "a100", "--slo", "itl=0ms"), "above zero each"),
+        (("--device", "a100", "--slo", "itl=0ms"), "--slo: itl: '0ms' is not a time from 1us"),
         (("--device", "a100", "--slo", ""), "--slo ''"),
         (("--device", "a100", "--slo", "itl=1s,itl=2s"), "--slo 'itl=1s,itl=2s'"),
         (("--device", "a100", "--price-per-hour", "1,2"), "one for each device"),
         (
             ("--device", "a100", "--price-per-hour", "-1"),
-            "--price-per-hour '-1': no number above 0",
+            "--price-per-hour '-1' is not a number above 0",
         ),
         (("--device", "a100", "--price-per-hour", "2GB"), "such as 2.5"),
         (("--device", "a100", "--draft", "4,0.7"), "--draft '4,0.7'"),
@@ -102,6 +115,19 @@ def test_plan_and_serve_refuse_a_bandwidth_alike(words: str) -> None:
         asked(*SEVEN_B, f"--peak-bandwidth={words}")
     assert str(served.value).startswith(f"--peak-bandwidth: {words!r} ")
     assert str(served.value).endswith("like 94GB/s or 94e9")
+
+
+@pytest.mark.parametrize("limit", ["20", "0ms", "fast", "", "-5ms", "1.2.3s", "9" * 400 + "s"])
+def test_plan_serve_and_loadgen_refuse_a_goal_alike(limit: str) -> None:
+    """A bare 20 is seconds to one reader and milliseconds to another."""
+    with pytest.raises(SettingsError) as served:
+        telemetry_of(TelemetrySettings(slo=f"itl={limit}"))
+    told = re.escape(str(served.value))
+    assert str(served.value).startswith(f"--slo: itl: {limit!r} is not a time ")
+    with pytest.raises(SettingsError, match=f"^{told}$"):
+        asked(*SEVEN_B, "--device", "h100", "--slo", f"itl={limit}")
+    with pytest.raises(SettingsError, match=f"^{told}$"):
+        parser_of("run").parse_args(["--slo", f"itl={limit}"])
 
 
 @pytest.mark.parametrize(
