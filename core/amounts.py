@@ -1,7 +1,7 @@
 """Amounts as people write them: `94e9`, `94G`, `94GB/s`, `500ms`. It knows no flag and no setting.
 
 Prefixes are powers of ten, with an `i` powers of two. A bare number is in the unit itself; a goal
-has none, since 500 may be meant in ms or in s.
+takes none, since 500 may be meant in ms or in s.
 """
 
 from __future__ import annotations

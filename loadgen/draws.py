@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 MAX_VARIATION = 1e3  # of gamma, and 1 / it the least: far beyond, its shape is no float
+MOST = 10**9  # of anything counted, of a rate, and 1 / it the least rate: no sum leaves the floats
 MAX_EXPONENT = 700.0  # exp of more is no float
 
 
@@ -57,11 +58,11 @@ def parse_arrival(text: str) -> Arrival:
             return Arrival(kind)
         if kind == "gamma" and 1 / MAX_VARIATION <= float(rest) <= MAX_VARIATION:
             return Arrival(kind, float(rest))
-        if kind == "closed" and int(rest) > 0:
+        if kind == "closed" and 1 <= int(rest) <= MOST:
             return Arrival(kind, int(rest))
         if kind == "ramp":
             start, end = map(float, rest.split("-"))
-            if 0 <= start < math.inf and 0 < end < math.inf:
+            if 0 <= start <= MOST and 1 / MOST <= end <= MOST:
                 return Arrival(kind, start, end)
     raise ValueError(f"{text!r} is not poisson, constant, gamma:CV, ramp:A-B or closed:N")
 

@@ -14,10 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from core.amounts import goal_s, time_s
-from loadgen.draws import parse_arrival, parse_lengths, parse_map
+from loadgen.draws import MOST, parse_arrival, parse_lengths, parse_map
 
 SLO_METRICS = ("ttft", "ttft_send", "e2e", "e2e_send", "tpot", "tpot_net", "itl", "stall_max")
-MOST = 10**9  # of anything counted: far beyond what a plan could hold in memory
 
 
 def server_url(text: str) -> str:
@@ -63,8 +62,8 @@ def whole(text: str) -> int:
 
 def positive(text: str) -> float:
     value = number(text)
-    if not 0 < value < math.inf:
-        raise ValueError(f"{text!r} is not a number above 0")
+    if not 1 / MOST <= value <= MOST:
+        raise ValueError(f"{text!r} is not a number above 0, from 1e-9 to 1e9")
     return value
 
 
@@ -115,10 +114,16 @@ def parse_cancel(text: str) -> tuple[float, float]:
 
 
 def parse_header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise ValueError(f"{text!r} is not K=V")
-    return name, value
+    match = re.fullmatch(r"([\w.-]+)=([ -~]*)", text, re.ASCII)
+    if not match:
+        raise ValueError(f"{text!r} is not K=V, in ASCII")
+    return match[1], match[2]
+
+
+def bearer(text: str) -> str:
+    if not re.fullmatch("[!-~]*", text):
+        raise ValueError("a key is printable ASCII, without spaces")
+    return text
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -209,7 +214,7 @@ class RunSpec:
     workers: int = option(1, "client processes", type=count)
     api: str = option("completions", "which API", choices=("completions", "chat"))
     model: str | None = option(None, "default: the first that the server lists")
-    api_key: str | None = option(None, "sent as a bearer token", metavar="KEY")
+    api_key: str | None = option(None, "sent as a bearer token", metavar="KEY", type=bearer)
     header: tuple[str, ...] = option((), "a further HTTP header", **_HEADER)
     body: dict[str, Any] | None = option(None, "fields for every request", type=json_object)
     ignore_eos: bool = option(False, "ask for the full length; an early stop is a failure")

@@ -142,9 +142,9 @@ async def _model(client: Client, spec: RunSpec) -> tuple[str, dict[str, Any]]:
     cards: dict[str, Any] = {}
     with suppress(ValueError, KeyError, TypeError):
         cards = {card["id"]: card for card in answer.json()["data"]}
-    if spec.model is None and answer.status_code != 200:
+    if not spec.model and answer.status_code != 200:
         raise SettingsError(f"{_told(client, '/v1/models', answer)}; or name a model with --model")
-    if spec.model is None and not cards:
+    if not spec.model and not cards:
         raise SettingsError(f"{client.url}/v1/models lists no model; name one with --model")
     model = spec.model or next(iter(cards))
     if cards and model not in cards:

@@ -43,6 +43,11 @@ def test_a_server_that_does_not_list_its_models_is_told_in_its_own_words(serve, 
     assert "--model" in said
 
 
+def test_an_empty_name_of_a_model_is_none(serve, capsys) -> None:
+    said = refused(capsys, serve(models_status=404), "--rate", "1", "--model", "")
+    assert "/v1/models answers 404: " in said
+
+
 def test_a_server_without_a_list_of_models_works_with_a_named_one(serve, load) -> None:
     url = serve(models_status=404)
     causes, run = load(url, "--rate", "50", "--requests", "5", "--model", "mock")
@@ -96,6 +101,9 @@ def test_what_names_no_server_is_told_what_would(capsys, url, said) -> None:
         (("--rate", "1", "--sessions", "think=exp:2s"), "turns"),
         (("--rate", "1", "--cancel", "200%@1s"), "share"),
         (("--rate", "1", "--cancel", "10%"), "'10%' is not like 10%@0.5s"),
+        (("--rate", "1", "--header", "x=é"), "'x=é' is not K=V, in ASCII"),
+        (("--rate", "1", "--header", "=v"), "'=v' is not K=V"),
+        (("--rate", "1", "--api-key", "schlüssel"), "--api-key: a key is printable ASCII"),
         (("--rate", "1", "--body", "[]"), "'[]' is not a JSON object such as"),
         (("--rate", "1", "--body", "{x"), "'{x' is not a JSON object such as"),
         (("--rate", "1", "--duration", "5s", "--requests", "5"), "--duration"),

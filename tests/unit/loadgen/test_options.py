@@ -54,6 +54,8 @@ def test_a_server_is_named_with_or_without_scheme_and_path(said: str, meant: str
     ("option", "values"),
     [
         ("--arrival", ("gamma:inf", "gamma:1e-300", "gamma:1e200", "gamma:nan", "ramp:inf-1")),
+        ("--arrival", ("ramp:1000000000000-1", "ramp:1-0.0000000000001", "closed:" + "9" * 400)),
+        ("--rate", ("1e308", "1e-308")),
         ("--burstiness", ("1e308", "1e-300")),
         ("--prompt", ("norm:nan,1,1,5", "norm:1,nan,1,5", "lognorm:inf,1,1,5", "norm:1,-1,1,5")),
     ],
