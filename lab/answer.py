@@ -138,8 +138,9 @@ def _decode(scenario: Scenario, batch: int, price: float | None) -> dict[str, An
 def _goals(question: Question, scenario: Scenario) -> dict[str, Any]:
     """Find the largest batch: within the memory alone, and within each goal.
 
-    Without KV all that is known of it is whether the weights alone are too much.
+    Without KV all that is known of it is whether the weights alone are too much. Drafts help.
     """
+    scenario = replace(scenario, speculation=question.speculation)
     bounds = {"memory": math.inf} | ({"itl": question.itl_goal_s} if question.itl_goal_s else {})
     goals: dict[str, Any] = {}
     for name, goal_s in bounds.items():
@@ -189,8 +190,9 @@ def _speculation(question: Question, scenario: Scenario) -> dict[str, Any] | Non
 def _measured(question: Question, scenario: Scenario) -> dict[str, Any] | None:
     """Hold a claimed rate against the floor, of as many of the requests as fit at once.
 
-    Above it nobody can be: a term that is not known could only lower it.
+    Above it nobody can be: a term that is not known could only lower it. Drafts raise it.
     """
+    scenario = replace(scenario, speculation=question.speculation)
     rate, fit = question.measured_tokens_per_s, scenario.requests_that_fit
     if rate is None:
         return None

@@ -102,6 +102,10 @@ def _unfit(fits: bool | None) -> str:
     return _UNFIT if fits is False else ""
 
 
+def _drafts(device: dict[str, Any]) -> str:
+    return " with the drafts" if device["speculation"] else ""
+
+
 def _rests_on(plan: dict[str, Any], device: dict[str, Any]) -> str:
     """Say what a floor is made of where a term of it is not known."""
     if _kv_known(plan):
@@ -174,7 +178,7 @@ def goal_lines(plan: dict[str, Any], device: dict[str, Any]) -> list[str]:
     if (most := goals["memory"]["largest_batch"]) is not None:
         lines.append(f"the memory holds a batch of {most:,}")
     if itl := goals.get("itl"):
-        goal, most = f"ITL {ms(itl['goal_ms'])}", itl["largest_batch"]
+        goal, most = f"ITL {ms(itl['goal_ms'])}{_drafts(device)}", itl["largest_batch"]
         if most == 0:
             lines.append(f"{goal} is IMPOSSIBLE at any batch: {itl['binding']} binds")
         elif not _kv_known(plan):
@@ -202,6 +206,7 @@ def measured_line(plan: dict[str, Any], device: dict[str, Any]) -> str:
     batch = found["batch"]
     claim = f"{found['tokens_per_s']:g} tokens/s"
     at_once = f" with the {batch:,} that fit" if batch < plan["concurrency"] else ""
+    at_once += _drafts(device)
     if found["possible"]:
         efficiency = f"{found['efficiency']:.2f} (floor / measured)"
         return f"{claim} is an efficiency of {efficiency}{at_once}{rests}"

@@ -133,6 +133,21 @@ def test_three_tokens_a_pass_at_a_fifth_of_its_cost_are_two_and_a_half_times_as_
     assert found["speculation"]["tokens_per_pass"] == pytest.approx(1 + 0.5 + 0.25)
 
 
+def test_goals_and_claims_are_held_against_the_drafts_that_were_asked_for() -> None:
+    words = (*SEVEN_B_HEADS, "--device", "a100", "--slo", "itl=5ms", "--measured", "200")
+    assert "200 tokens/s is IMPOSSIBLE" in text(*words)
+    assert "ITL 5 ms is IMPOSSIBLE at any batch" in text(*words)
+    drafted = (*words, "--draft", "2,1,0.2")
+    found = only(plan(*drafted))
+    assert found["measured"]["ceiling_tokens_per_s"] == pytest.approx(
+        1e3 / found["speculation"]["itl_ms"]
+    )
+    assert found["goals"]["itl"]["largest_batch"] > 0
+    shown = text(*drafted)
+    assert "200 tokens/s is an efficiency of 0.58 (floor / measured) with the drafts" in shown
+    assert "ITL 5 ms with the drafts: largest batch" in shown
+
+
 def test_a_goal_finds_the_largest_batch_and_what_binds() -> None:
     words = (*SEVEN_B_HEADS, "--device", "a100", "--context", "1024")
     roomy = only(plan(*words, "--slo", "itl=1s"))["goals"]

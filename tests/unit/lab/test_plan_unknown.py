@@ -54,7 +54,7 @@ def test_without_kv_there_is_no_rate_and_the_flags_that_would_tell_are_named() -
     assert line(shown, "KV") == line(shown, "ITL") == f"n/a: unknown without {FLAGS}"
     assert "14 GB of weights and n/a of KV" in shown
     assert "requests beside them n/a" in line(shown, "fits")
-    assert "ITL 20 ms: n/a while KV is unknown" in shown
+    assert "ITL 20 ms with the drafts: n/a while KV is unknown" in shown
     assert "at most 34 prompts at once, by the weights alone" in shown
     assert "3 tokens a pass, ITL n/a" in shown
     assert "each batch gives and each lever buys: n/a" in shown
