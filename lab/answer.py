@@ -72,6 +72,7 @@ def _if_known(known: bool, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _device(question: Question, scenario: Scenario, price: float | None) -> dict[str, Any]:
     device, batch = scenario.device, question.concurrency
+    drafted = replace(scenario, speculation=question.speculation)
     alone = scenario.weights_alone()
     return {
         "name": device.name,
@@ -87,11 +88,11 @@ def _device(question: Question, scenario: Scenario, price: float | None) -> dict
         "prefill": {"alone": _prefill(scenario, 1), "all_at_once": _prefill(scenario, batch)},
         "decode_alone": _decode(scenario, 1, price),
         "decode": _decode(scenario, batch, price),
-        "goals": _goals(question, scenario),
+        "goals": _goals(question, drafted),
         "curve": [_decode(scenario, point.batch, price) for point in curve(scenario, batch)],
         "levers": _levers(question, scenario),
-        "speculation": _speculation(question, scenario),
-        "measured": _measured(question, scenario),
+        "speculation": _speculation(scenario, drafted, batch),
+        "measured": _measured(question, drafted),
     }
 
 
@@ -140,7 +141,6 @@ def _goals(question: Question, scenario: Scenario) -> dict[str, Any]:
 
     Without KV all that is known of it is whether the weights alone are too much. Drafts help.
     """
-    scenario = replace(scenario, speculation=question.speculation)
     bounds = {"memory": math.inf} | ({"itl": question.itl_goal_s} if question.itl_goal_s else {})
     goals: dict[str, Any] = {}
     for name, goal_s in bounds.items():
@@ -177,11 +177,11 @@ def _levers(question: Question, scenario: Scenario) -> list[dict[str, Any]]:
     return rows
 
 
-def _speculation(question: Question, scenario: Scenario) -> dict[str, Any] | None:
-    spec, batch = question.speculation, question.concurrency
+def _speculation(scenario: Scenario, drafted: Scenario, batch: int) -> dict[str, Any] | None:
+    spec = drafted.speculation
     if spec is None:
         return None
-    plain, then = scenario.decode(batch), replace(scenario, speculation=spec).decode(batch)
+    plain, then = scenario.decode(batch), drafted.decode(batch)
     gain = {"itl_ms": then.itl_s * 1e3, "speedup": plain.itl_s / then.itl_s}
     known = _if_known(scenario.kv_known, gain)
     return {"tokens_per_pass": spec.tokens_per_pass, "fits": scenario.fits(batch), **known}
@@ -192,7 +192,6 @@ def _measured(question: Question, scenario: Scenario) -> dict[str, Any] | None:
 
     Above it nobody can be: a term that is not known could only lower it. Drafts raise it.
     """
-    scenario = replace(scenario, speculation=question.speculation)
     rate, fit = question.measured_tokens_per_s, scenario.requests_that_fit
     if rate is None:
         return None

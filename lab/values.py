@@ -9,6 +9,7 @@ from typing import Final
 from core.amounts import goal_s
 from core.errors import SettingsError
 from costmodel.planning import Speculation
+from loadgen.spec import number
 
 MOST: Final = 10**15  # of anything counted: no product of a plan's counts leaves the floats
 _EXPONENTS: Final = {"k": 3, "m": 6, "b": 9, "t": 12}
@@ -63,21 +64,14 @@ def draft(text: str, flag: str) -> Speculation:
 
 
 def _whole(text: str, given: str, example: str) -> int:
-    value = _number(text)
+    value = number(text)
     if not (1 <= value <= MOST and value.is_integer()):
         raise SettingsError(f"{given} is not a whole number from 1 to 1e15, such as {example}")
     return int(value)
 
 
 def _positive(text: str, given: str, example: str) -> float:
-    value = _number(text)
+    value = number(text)
     if not 0 < value <= MOST:
         raise SettingsError(f"{given} is not a number above 0 and up to 1e15, such as {example}")
     return value
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
