@@ -14,7 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -26,7 +26,8 @@ from core.formats import Storage
 from core.model import ModelConfig, TensorSpec
 from core.settings import ModelSettings
 from engine.checkpoint.locate import locate
-from engine.checkpoint.source import Checkpoint, Source
+from engine.checkpoint.source import TOKENIZER_FILE, Checkpoint, Source
+from engine.checkpoint.vocabulary import fit_to_vocabulary
 from engine.config_file import (
     CONFIG_FILE,
     STORAGE_FILE,
@@ -80,7 +81,8 @@ def prepare(
     Mutates: the cache. One process at a time works on a folder; it appears in one rename.
     Cost: a pass of SHA-256 over all files at each start.
     Raises:
-        ModelError: the source cannot be read, is not supported or does not fit the format.
+        ModelError: the source cannot be read, is not supported or does not fit the format, or
+            its tokenizer gives ids that the model does not have.
     """
     source = locate(model.model, model.seed)
     folder = cache_dir() / "models" / _folder_name(source, packer.layout)
@@ -89,7 +91,9 @@ def prepare(
         with _locked(folder.with_suffix(".lock")):
             if not is_whole(folder, source.fingerprint):
                 _rebuild(folder, source, packer, progress)
-            return _read(folder)
+            found, tokenizer = _read(folder), (folder / TOKENIZER_FILE).read_text("utf-8")
+            config = fit_to_vocabulary(found.config, tokenizer, source.identity, progress)
+            return replace(found, config=config)
     except OSError as error:  # no space, no right to write, or a source that vanished
         raise ModelError(f"{source.name} could not be prepared in {folder}: {error}") from error
 

@@ -142,9 +142,10 @@ def _text_files(metadata: dict[str, Any], name: str) -> dict[str, str]:
         merges=metadata["tokenizer.ggml.merges"],
         special=frozenset(i for i, kind in enumerate(types) if kind == _CONTROL),
         added=frozenset(i for i, kind in enumerate(types) if kind == _USER_DEFINED),
-        bos_id=bos if adds_bos else None,
+        bos_id=bos if adds_bos and bos in range(len(tokens)) else None,
     )
-    texts = tokenizer_config(*(None if i is None else tokens[i] for i in (bos, eos)))
+    known = range(len(tokens))  # some files write 2^32 - 1 for "none"
+    texts = tokenizer_config(*(tokens[i] if i in known else None for i in (bos, eos)))
     files = {
         TOKENIZER_FILE: to_json(byte_pair_tokenizer(vocabulary)),
         TOKENIZER_CONFIG_FILE: to_json(texts),
