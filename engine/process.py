@@ -108,6 +108,7 @@ def _ready(engine: Engine, settings: EngineSettings) -> Ready:
         peaks=engine.peaks,
         backend=engine.backend,
         isa=engine.isa,
+        checkpoint=engine.checkpoint,
     )
 
 

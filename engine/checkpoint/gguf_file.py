@@ -10,7 +10,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFReader, ReaderTensor, dequantize
 
 from core.errors import ModelError
-from core.model import ModelConfig
+from core.model import ModelConfig, TensorSpec
 from engine.checkpoint.gguf_config import read_config
 from engine.checkpoint.source import (
     KEPT_BLOCKS,
@@ -77,7 +77,7 @@ def _open(path: Path, name: str) -> Checkpoint:
         files = _text_files(metadata, name)
     except KeyError as error:
         raise ModelError(f"{path}: the GGUF file lacks {error}") from error
-    return Checkpoint(config, reading.read, files, reading.kind, reading.blocks)
+    return Checkpoint(config, reading.read, files, reading.kind, reading.blocks, reading.bytes_of)
 
 
 def _rows_columns(tensor: ReaderTensor) -> tuple[int, int]:
@@ -109,6 +109,9 @@ class _TensorReader:
 
     def kind(self, name: str) -> str:
         return str(self._tensors[gguf_name(name)].tensor_type.name)
+
+    def bytes_of(self, spec: TensorSpec) -> int:
+        return int(self._tensors[gguf_name(spec.name)].n_bytes)
 
     def blocks(self, name: str) -> Blocks | None:
         """Give a matrix's quantised rows as they are, where the kernels take them so."""
