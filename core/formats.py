@@ -65,3 +65,21 @@ class Storage:
     def usual_kv(self) -> KVFormat:
         """How keys and values are stored beside these weights where nothing is said."""
         return KVFormat.FP32 if self.formats == {MatrixFormat.FP32} else KVFormat.FP16
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """Matrices of one of a checkpoint's types that are held in more bytes than it has them in."""
+
+    kind: str  # as the checkpoint names it: Q4_K, BF16
+    held: MatrixFormat
+    file_bytes: int
+    held_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointBytes:
+    """What a step needs of a checkpoint, in the checkpoint's own bytes."""
+
+    step_bytes: int  # all tensors but an embedding that is only looked up
+    expansions: tuple[Expansion, ...] = ()

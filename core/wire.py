@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from core.formats import KVFormat, Storage, WeightFormat
+from core.formats import CheckpointBytes, KVFormat, Storage, WeightFormat
 from core.machine import Peaks
 from core.model import ModelConfig, TensorRole
 from core.request import DEFAULT_TENANT, FinishReason, Grammar, RequestId, SamplingParams
@@ -202,6 +202,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     peaks: Peaks
     backend: str  # "torch", or a native kernel's name
     isa: str
+    checkpoint: CheckpointBytes | None = None  # None: nobody counted
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True, tag="measured"):

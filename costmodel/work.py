@@ -89,6 +89,11 @@ class Arithmetic:
         self._layers_by_window = tuple(Counter(config.sliding_window).items())
         self.stored_bytes = sum(stored.values())
 
+    @property
+    def step_weight_bytes(self) -> int:
+        """Size the weights that a step with logits reads whole."""
+        return self.layers_bytes + self.lm_head_bytes
+
     def work(
         self, slices: Sequence[SliceRecord], shared: Sequence[SharedRun], distinct_token_ids: int
     ) -> Work[int]:

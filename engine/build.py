@@ -14,7 +14,7 @@ from typing import Final
 import torch
 
 from core.errors import SettingsError
-from core.formats import Backend, KVFormat, Storage, WeightFormat
+from core.formats import Backend, CheckpointBytes, KVFormat, Storage, WeightFormat
 from core.machine import Peaks
 from core.model import ModelConfig, TensorRole
 from core.request import BlockId, Request, RequestId
@@ -50,6 +50,7 @@ class Engine:
     peaks: Peaks
     backend: str
     isa: str
+    checkpoint: CheckpointBytes
     compile_grammar: Compile
     measure_peaks: Callable[[], Peaks]  # takes up to two seconds of this thread
 
@@ -113,6 +114,7 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
         peaks=peaks,
         backend=network.backend,
         isa=network.isa,
+        checkpoint=prepared.checkpoint,
         compile_grammar=grammars_for(prepared.dir, prepared.config),
         measure_peaks=measure_again,
     )

@@ -1,4 +1,4 @@
-"""A `ModelConfig` and a `Storage` as JSON and back, for the prepared folder."""
+"""What a prepared folder says of its model, as JSON and back: config, storage, checkpoint."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 from dataclasses import asdict
 from typing import Final
 
-from core.formats import MatrixFormat, Storage
+from core.formats import CheckpointBytes, Expansion, MatrixFormat, Storage
 from core.model import Activation, ModelConfig, RopeConfig, RopeScaling
 
 CONFIG_FILE: Final = "config.json"
 STORAGE_FILE: Final = "storage.json"
+CHECKPOINT_FILE: Final = "checkpoint.json"
 
 
 def config_to_json(config: ModelConfig) -> str:
@@ -37,3 +38,14 @@ def storage_from_json(text: str) -> Storage:
     raw = json.loads(text)
     exceptions = tuple((name, MatrixFormat(kind)) for name, kind in raw["exceptions"])
     return Storage(MatrixFormat(raw["matrices"]), raw["panels"], exceptions)
+
+
+def checkpoint_bytes_to_json(checkpoint: CheckpointBytes) -> str:
+    return json.dumps(asdict(checkpoint), indent=1)
+
+
+def checkpoint_bytes_from_json(text: str) -> CheckpointBytes:
+    """Invariant: gives back what `checkpoint_bytes_to_json` was given."""
+    raw = json.loads(text)
+    expansions = (one | {"held": MatrixFormat(one["held"])} for one in raw["expansions"])
+    return CheckpointBytes(raw["step_bytes"], tuple(Expansion(**one) for one in expansions))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +18,10 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from core.errors import InvalidValue
 from core.model import ModelConfig
 from core.request import Grammar, GrammarKind
+from engine.checkpoint.vocabulary import within_vocabulary
 from engine.grammar_trial import try_grammar
+
+log = logging.getLogger("floorline.engine")
 
 MAX_TEXT_BYTES: Final = 64 * 1024
 _MAX_MESSAGE: Final = 300  # characters of the library's own words
@@ -94,16 +98,23 @@ class Matcher:
         self._matcher, self._vocab_size = matcher, vocab_size
         self._followed: list[int] = []
         self.end_token_ids = end_token_ids
+        self._fault = ""  # what the library raised
 
     def allowed(self, output_ids: Sequence[int], stop_token_ids: Iterable[int]) -> np.ndarray:
         """Tell which tokens may come next; those that end the output, where it may end.
 
         Returns: [V] bool; all False where the output left the grammar or the limits: see `error`.
         """
-        self._follow(list(output_ids))
-        bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+        nothing = np.zeros(self._vocab_size, dtype=bool)
+        try:
+            self._follow(list(output_ids))
+            bits = np.frombuffer(self._matcher.compute_bitmask(), dtype=np.uint8)
+        except Exception as error:  # the library's: the step is not this request's alone
+            log.exception("a grammar could not be followed")
+            self._fault = f"{type(error).__name__}: {error}"
+            return nothing
         if self._matcher.is_error():
-            return np.zeros(self._vocab_size, dtype=bool)
+            return nothing
         mask = np.unpackbits(bits, count=self._vocab_size, bitorder="little").view(bool)
         mask[list(stop_token_ids)] = self._matcher.is_accepting()
         return mask
@@ -111,7 +122,7 @@ class Matcher:
     @property
     def error(self) -> str:
         """Why nothing is allowed any more; empty while something is."""
-        return _one_line(self._matcher.get_error())
+        return _one_line(self._fault or self._matcher.get_error())
 
     def _follow(self, output_ids: list[int]) -> None:
         known = len(self._followed)
@@ -140,8 +151,12 @@ class GrammarCompiler:
         """
         if not config.eos_token_ids:
             raise ValueError(f"{config.name} has no end-of-sequence token")
-        path, ends = str(model_dir / "tokenizer.json"), list(config.eos_token_ids)
-        return cls(LLTokenizer(path, n_vocab=config.vocab_size, eos_token=ends), ends)
+        text, ends = (model_dir / "tokenizer.json").read_text("utf-8"), list(config.eos_token_ids)
+        known = within_vocabulary(text, config.vocab_size)
+        tokenizer = LLTokenizer(known, n_vocab=config.vocab_size, eos_token=ends)
+        if tokenizer.vocab_size != config.vocab_size:  # its masks would not fit the logits
+            raise ValueError(f"the library reads {tokenizer.vocab_size} ids from its tokenizer")
+        return cls(tokenizer, ends)
 
     def compile(self, grammar: Grammar) -> Matcher:
         """Give a matcher at the start of an output.

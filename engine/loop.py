@@ -32,6 +32,7 @@ from core.wire import (
 )
 from engine.grammar_queue import Compile, Compiled, GrammarQueue, no_grammars
 from engine.runner import Runner
+from engine.submits import no_fault
 from scheduler.record import PlanRecord
 from scheduler.scheduler import Scheduler
 
@@ -61,11 +62,12 @@ class EngineLoop:
         now_ns: Callable[[], int] = time.monotonic_ns,
         compile_grammar: Compile = no_grammars,
         measure_peaks: Callable[[], Peaks] = no_peaks,
+        fault_in: Callable[[Submit], str] = no_fault,
     ) -> None:
         self._scheduler, self._runner = scheduler, runner
         self._inbox, self._send, self._now_ns = inbox, publish, now_ns
         self._compiling = GrammarQueue(compile_grammar, inbox.put)
-        self._measure_peaks = measure_peaks
+        self._measure_peaks, self._fault_in = measure_peaks, fault_in
         self._ended: list[Ended] = []  # not yet reported
         self._steps = 0
         self._draining = self._closed = False
@@ -124,6 +126,10 @@ class EngineLoop:
                 self._closed = True
 
     def _submit(self, message: Submit) -> None:
+        """Queue a request, or end it alone if the model cannot run it."""
+        if fault := self._fault_in(message):
+            self._note(Ended(message.id, FinishReason.FAILED, fault))
+            return
         request = Request(
             id=message.id,
             prompt_ids=message.prompt_ids,

@@ -14,7 +14,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -22,21 +22,26 @@ import torch
 from safetensors.torch import save_file
 
 from core.errors import ModelError
-from core.formats import Storage
+from core.formats import CheckpointBytes, Storage
 from core.model import ModelConfig, TensorSpec
 from core.settings import ModelSettings
 from engine.checkpoint.locate import locate
-from engine.checkpoint.source import Checkpoint, Source
+from engine.checkpoint.source import TOKENIZER_FILE, Checkpoint, Source
+from engine.checkpoint.vocabulary import fit_to_vocabulary
+from engine.checkpoint_bytes import checkpoint_bytes
 from engine.config_file import (
+    CHECKPOINT_FILE,
     CONFIG_FILE,
     STORAGE_FILE,
+    checkpoint_bytes_from_json,
+    checkpoint_bytes_to_json,
     config_from_json,
     config_to_json,
     storage_from_json,
     storage_to_json,
 )
 
-CONVERTER_VERSION: Final = 1  # raise it when the same source would give other files
+CONVERTER_VERSION: Final = 2  # raise it when the same source would give other files
 MANIFEST_FILE: Final = "manifest.json"
 
 _SHARD_BYTES: Final = 2**30  # bounds the memory of a conversion
@@ -49,6 +54,7 @@ class PreparedModel:
     dir: Path
     config: ModelConfig
     storage: Storage
+    checkpoint: CheckpointBytes
 
 
 class Packer(Protocol):
@@ -80,7 +86,8 @@ def prepare(
     Mutates: the cache. One process at a time works on a folder; it appears in one rename.
     Cost: a pass of SHA-256 over all files at each start.
     Raises:
-        ModelError: the source cannot be read, is not supported or does not fit the format.
+        ModelError: the source cannot be read, is not supported or does not fit the format, or
+            its tokenizer gives ids that the model does not have.
     """
     source = locate(model.model, model.seed)
     folder = cache_dir() / "models" / _folder_name(source, packer.layout)
@@ -89,7 +96,9 @@ def prepare(
         with _locked(folder.with_suffix(".lock")):
             if not is_whole(folder, source.fingerprint):
                 _rebuild(folder, source, packer, progress)
-            return _read(folder)
+            found, tokenizer = _read(folder), (folder / TOKENIZER_FILE).read_text("utf-8")
+            config = fit_to_vocabulary(found.config, tokenizer, source.identity, progress)
+            return replace(found, config=config)
     except OSError as error:  # no space, no right to write, or a source that vanished
         raise ModelError(f"{source.name} could not be prepared in {folder}: {error}") from error
 
@@ -124,7 +133,8 @@ def sha256(path: Path) -> str:
 def _read(folder: Path) -> PreparedModel:
     config = config_from_json((folder / CONFIG_FILE).read_text("utf-8"))
     storage = storage_from_json((folder / STORAGE_FILE).read_text("utf-8"))
-    return PreparedModel(folder, config, storage)
+    checkpoint = checkpoint_bytes_from_json((folder / CHECKPOINT_FILE).read_text("utf-8"))
+    return PreparedModel(folder, config, storage, checkpoint)
 
 
 def _folder_name(source: Source, layout: str) -> str:
@@ -165,7 +175,10 @@ def _convert(
         (folder / name).write_text(text, "utf-8")
     for number, shard in enumerate(_shards(checkpoint, packer, progress)):
         save_file(shard, folder / f"weights-{number:05}.safetensors")
-    (folder / STORAGE_FILE).write_text(storage_to_json(packer.storage), "utf-8")
+    storage = packer.storage
+    (folder / STORAGE_FILE).write_text(storage_to_json(storage), "utf-8")
+    counted = checkpoint_bytes_to_json(checkpoint_bytes(checkpoint, storage))
+    (folder / CHECKPOINT_FILE).write_text(counted, "utf-8")
 
 
 def _shards(

@@ -6,6 +6,7 @@ import logging
 import socket
 import threading
 import time
+from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
@@ -27,6 +28,7 @@ from costmodel.work import Arithmetic
 from engine.build import Engine, load_engine
 from engine.grammar_queue import Compiled
 from engine.loop import CLOSED, EngineLoop
+from engine.submits import fault_in
 from kvcache.pool import BlockPool
 from scheduler.pace import pace_for
 from scheduler.scheduler import Scheduler
@@ -80,6 +82,9 @@ def _run(sock: socket.socket, engine: Engine, settings: EngineSettings) -> None:
         publish,
         compile_grammar=engine.compile_grammar,
         measure_peaks=engine.measure_peaks,
+        fault_in=partial(
+            fault_in, vocab_size=engine.config.vocab_size, max_model_len=engine.max_model_len
+        ),
     )
     threading.Thread(target=_read_into, args=(sock, inbox), daemon=True, name="inbox").start()
     publish(_ready(engine, settings))
@@ -103,6 +108,7 @@ def _ready(engine: Engine, settings: EngineSettings) -> Ready:
         peaks=engine.peaks,
         backend=engine.backend,
         isa=engine.isa,
+        checkpoint=engine.checkpoint,
     )
 
 

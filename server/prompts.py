@@ -69,8 +69,11 @@ class PromptEncoder:
         Raises:
             TemplateFailed: the model has no template, or it refused the messages.
             EmptyPrompt, ContextLengthExceeded: it has no tokens, or too many.
+            InvalidTokenId: it has a token that the model lacks.
         """
-        ids = truncate(await self.conversation(call.conversation, tokenizer), call, limit.tokens)
+        whole = await self.conversation(call.conversation, tokenizer)
+        check_encoded(whole, tokenizer, "messages")
+        ids = truncate(whole, call, limit.tokens)
         if not ids:
             raise EmptyPrompt("the rendered conversation has no tokens", "messages")
         return Prompted(ids, room_for(len(ids), call, limit, "messages"))
@@ -106,11 +109,12 @@ class PromptEncoder:
         ids = await self.text(prompt, add_special_tokens, tokenizer)
         if not ids:
             raise EmptyPrompt("the prompt has no tokens", "prompt")
+        check_encoded(ids, tokenizer, "prompt")
         return ids
 
 
 def check_vocabulary(ids: Iterable[int], vocab_size: int, param: str) -> None:
-    """Check that the model has each of the tokens.
+    """Check that the model has each of the tokens, whoever made the ids.
 
     Raises:
         InvalidTokenId: one of them is not below `vocab_size`.
@@ -118,6 +122,19 @@ def check_vocabulary(ids: Iterable[int], vocab_size: int, param: str) -> None:
     worst = max(ids, default=0)
     if worst >= vocab_size:
         raise InvalidTokenId(f"token id {worst} is not below the {vocab_size} ids known", param)
+
+
+def check_encoded(ids: tuple[int, ...], tokenizer: ModelTokenizer, param: str) -> None:
+    """Check ids that the checkpoint's own tokenizer gave: some know more tokens than the model.
+
+    Raises:
+        InvalidTokenId: the model lacks one of them; the message shows its text.
+    """
+    size = len(tokenizer.token_bytes)
+    if (worst := max(ids, default=0)) >= size:
+        token = f"{tokenizer.token_text(worst)!r} (id {worst})"
+        message = f"the text holds the token {token}, which the model's {size} ids do not have"
+        raise InvalidTokenId(message, param)
 
 
 def check_token_fields(call: GenerationCall, vocab_size: int) -> None:
@@ -135,10 +152,16 @@ def check_token_fields(call: GenerationCall, vocab_size: int) -> None:
 
 
 def bad_word_ids(words: Iterable[str], tokenizer: ModelTokenizer) -> tuple[tuple[int, ...], ...]:
-    """Spell each word in tokens, at the start of a text and after a space."""
-    spelled = (
+    """Spell each word in tokens, at the start of a text and after a space.
+
+    Raises:
+        InvalidTokenId: a word has a token that the model lacks.
+    """
+    spelled = [
         tokenizer.encode_word(f"{space}{word.lstrip()}") for word in words for space in ("", " ")
-    )
+    ]
+    for ids in spelled:
+        check_encoded(ids, tokenizer, "bad_words")
     return tuple(dict.fromkeys(ids for ids in spelled if ids))
 
 

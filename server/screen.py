@@ -9,6 +9,7 @@ from core.machine import Peak
 from core.wire import Ready
 from costmodel.capacity import batch_one_ceiling
 from costmodel.work import Arithmetic
+from server.copy_warning import copy_warning
 
 CEILING_CONTEXT_TOKENS: Final = 0  # quoted without KV: the weights alone
 
@@ -30,6 +31,7 @@ def start_screen(ready: Ready, name: str, url: str) -> str:
         ("floor", _floor(ready, arithmetic)),
         ("backend", f"{ready.backend} ({ready.isa}), {ready.threads} threads"),
         ("URL", url),
+        *(("WARNING", line) for line in copy_warning(ready)),
     ]
     width = max(len(label) for label, _ in rows)
     return "\n".join(["", *(f"  {label:<{width}}  {text}" for label, text in rows), ""])

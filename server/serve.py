@@ -17,6 +17,7 @@ from core.errors import SettingsError
 from core.settings import HttpSettings, Settings
 from server.app import create_app
 from server.cli import version
+from server.copy_warning import copy_warning
 from server.patience import impatient
 from server.screen import start_screen
 from server.service import Served, Service
@@ -84,6 +85,8 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         if not announced:
             url = url_of(settings.http, listener)
             print(start_screen(served.ready, served.name, url), file=sys.stderr, flush=True)
+            if warning := copy_warning(served.ready):
+                log.warning("; ".join(warning))
             print(f"floorline: ready on {url}", flush=True)
             announced = True
 

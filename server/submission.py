@@ -70,6 +70,7 @@ class Submission:
         """Build what goes to the engine; a lone generation has the answer's own id.
 
         Raises:
+            InvalidTokenId: a bad word has a token that the model lacks.
             InvalidValue: the fields together allow no token.
         """
         call = self.call

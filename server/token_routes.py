@@ -29,8 +29,7 @@ class TokenRoutes:
             ids = await self._encoder.text(call.prompt, call.add_special_tokens, tokenizer)
         else:
             ids = await self._encoder.conversation(call.prompt, tokenizer)
-        shown = tokenizer.shown_bytes
-        texts = [shown[id].decode("utf-8", "replace") for id in ids] if call.with_texts else None
+        texts = [tokenizer.token_text(id) for id in ids] if call.with_texts else None
         limit = served.ready.max_model_len
         body = {"count": len(ids), "max_model_len": limit, "tokens": ids, "token_strs": texts}
         return json_response(body)

@@ -90,6 +90,12 @@ class ModelTokenizer:
         """Encode a raw prompt, by default with the tokens that the tokenizer adds by itself."""
         return tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
 
+    def token_text(self, id: int) -> str:
+        """Show one token, also one that the tokenizer alone knows, beyond the model's ids."""
+        if id < len(self.shown_bytes):
+            return self.shown_bytes[id].decode("utf-8", "replace")
+        return self._tokenizer.id_to_token(id) or ""
+
     @property
     def added_before(self) -> int:
         """Count the tokens that `encode` puts before a text."""

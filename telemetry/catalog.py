@@ -116,6 +116,9 @@ METRICS: Final = (
         "MFU: Σ FLOPs / peak ÷ Σ step time, over the steps of the last 10 s."),
     _gauge("cost_model_coverage_ratio",
         "Predicted / allocated bytes; other than 1 it is a bug, and no floor is made.", on.COVERED),
+    _gauge("step_weight_bytes",
+        "Bytes of the weights that a step reads whole: in the checkpoint's own types, and as they "
+        "are held. NaN: not counted.", on.COPY),
     _counter("telemetry_seconds_total",
         "CPU time of the server process spent on telemetry."),
     # ── requests ──

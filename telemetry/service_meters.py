@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from importlib.metadata import version
 
@@ -19,16 +20,20 @@ class ServiceMeters:
         self._restarts = make.tally("engine_restarts_total")
         self._faults = make.tallies("engine_faults_total", "kind")
         self._coverage = make.gauges("cost_model_coverage_ratio", "of")
+        self._weights = make.gauges("step_weight_bytes", "copy")
         self._responses: dict[tuple[str, str], Tally] = {}
         self._started = False
         make.gauge("build_info", version=version("floorline")).set(1)
 
-    def ready(self, ready: Ready, coverage: Mapping[str, float]) -> None:
+    def ready(self, ready: Ready, coverage: Mapping[str, float], step_weight_bytes: int) -> None:
         self._up.set(1)
         self._restarts.add(self._started)
         self._started = True
         for part, ratio in coverage.items():
             self._coverage[part].set(ratio)
+        checkpoint = ready.checkpoint
+        self._weights["checkpoint"].set(math.nan if checkpoint is None else checkpoint.step_bytes)
+        self._weights["served"].set(step_weight_bytes)
         for name in ("model_info", "kernel_info"):
             self._make.clear(name)
         self._make.gauge(

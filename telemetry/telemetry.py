@@ -116,7 +116,7 @@ class Telemetry:
         self._engine_clock.start(ready.ready_ns)
         self._steps.peaks(engine.peaks)
         self._memory.ready(ready, engine.arithmetic.kv_token_bytes)
-        self._service.ready(ready, engine.coverage)
+        self._service.ready(ready, engine.coverage, engine.arithmetic.step_weight_bytes)
 
     def on_report(self, report: StepReport) -> None:
         """Take a step; call it right after its tokens went to the streams.

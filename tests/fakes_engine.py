@@ -26,6 +26,7 @@ from costmodel.storage import kv_bytes_per_token, weight_bytes
 from engine.checkpoint.tokenizer import byte_tokenizer
 from engine.grammar_queue import Compile, Compiled, grammars_for
 from engine.loop import EngineLoop
+from engine.submits import fault_in
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
 from tests.fakes import ScriptedRunner
@@ -151,6 +152,9 @@ class ScriptedEngine:
                     self._inbox,
                     self._send,
                     compile_grammar=lambda grammar: compiler(self._model_dir)(grammar),
+                    fault_in=functools.partial(
+                        fault_in, vocab_size=MODEL.vocab_size, max_model_len=MAX_MODEL_LEN
+                    ),
                 ).run()
         self._hang_up()
         self._sock.close()

@@ -10,7 +10,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFReader, ReaderTensor, dequantize
 
 from core.errors import ModelError
-from core.model import ModelConfig
+from core.model import ModelConfig, TensorSpec
 from engine.checkpoint.gguf_config import read_config
 from engine.checkpoint.source import (
     KEPT_BLOCKS,
@@ -77,7 +77,7 @@ def _open(path: Path, name: str) -> Checkpoint:
         files = _text_files(metadata, name)
     except KeyError as error:
         raise ModelError(f"{path}: the GGUF file lacks {error}") from error
-    return Checkpoint(config, reading.read, files, reading.kind, reading.blocks)
+    return Checkpoint(config, reading.read, files, reading.kind, reading.blocks, reading.bytes_of)
 
 
 def _rows_columns(tensor: ReaderTensor) -> tuple[int, int]:
@@ -109,6 +109,9 @@ class _TensorReader:
 
     def kind(self, name: str) -> str:
         return str(self._tensors[gguf_name(name)].tensor_type.name)
+
+    def bytes_of(self, spec: TensorSpec) -> int:
+        return int(self._tensors[gguf_name(spec.name)].n_bytes)
 
     def blocks(self, name: str) -> Blocks | None:
         """Give a matrix's quantised rows as they are, where the kernels take them so."""
@@ -142,9 +145,10 @@ def _text_files(metadata: dict[str, Any], name: str) -> dict[str, str]:
         merges=metadata["tokenizer.ggml.merges"],
         special=frozenset(i for i, kind in enumerate(types) if kind == _CONTROL),
         added=frozenset(i for i, kind in enumerate(types) if kind == _USER_DEFINED),
-        bos_id=bos if adds_bos else None,
+        bos_id=bos if adds_bos and bos in range(len(tokens)) else None,
     )
-    texts = tokenizer_config(*(None if i is None else tokens[i] for i in (bos, eos)))
+    known = range(len(tokens))  # some files write 2^32 - 1 for "none"
+    texts = tokenizer_config(*(tokens[i] if i in known else None for i in (bos, eos)))
     files = {
         TOKENIZER_FILE: to_json(byte_pair_tokenizer(vocabulary)),
         TOKENIZER_CONFIG_FILE: to_json(texts),

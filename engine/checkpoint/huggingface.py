@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from core.errors import ModelError
-from core.model import ModelConfig
+from core.model import ModelConfig, TensorSpec
 from engine.checkpoint.hf_config import read_config
 from engine.checkpoint.source import (
     TEMPLATE_FILE,
@@ -22,6 +23,7 @@ from engine.checkpoint.source import (
 )
 from engine.checkpoint.tokenizer import to_json, tokenizer_config
 
+_BITS: Final = re.compile(r"\d+")
 _NAMES = {
     "embed": "model.embed_tokens.weight",
     "final_norm": "model.norm.weight",
@@ -65,7 +67,8 @@ def _open(folder: Path) -> Checkpoint:
         folder.name,
     )
     reading = _TensorReader(folder, config)
-    return Checkpoint(config, reading.read, _text_files(folder), reading.kind)
+    files = _text_files(folder)
+    return Checkpoint(config, reading.read, files, reading.kind, bytes_of=reading.bytes_of)
 
 
 class _TensorReader:
@@ -90,6 +93,11 @@ class _TensorReader:
     def kind(self, name: str) -> str:
         stored = hf_name(name)
         return str(self._file_of[stored].get_slice(stored).get_dtype())
+
+    def bytes_of(self, spec: TensorSpec) -> int:
+        """Size a tensor by its type's name: BF16 has 16 bits, F8_E4M3 has 8, BOOL a byte."""
+        bits = _BITS.search(self.kind(spec.name))
+        return spec.parameters * (int(bits[0]) if bits else 8) // 8
 
 
 def _text_files(folder: Path) -> dict[str, str]:

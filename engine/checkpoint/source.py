@@ -37,6 +37,10 @@ def _fp32(name: str) -> str:
     return "F32"
 
 
+def _fp32_bytes(spec: TensorSpec) -> int:
+    return 4 * spec.parameters
+
+
 def _no_blocks(name: str) -> Blocks | None:
     return None
 
@@ -49,6 +53,7 @@ class Checkpoint:
     quantised numbers come as fp32); a vector is one-dimensional. `files` are texts by file name.
     `kind` names that type without reading, as safetensors and GGUF do: F32, BF16, Q4_1.
     `blocks` gives a matrix's own blocks, None where it has none that we keep.
+    `bytes_of` sizes a tensor as it is stored, without reading.
     """
 
     config: ModelConfig
@@ -56,6 +61,7 @@ class Checkpoint:
     files: Mapping[str, str]
     kind: Callable[[str], str] = field(default=_fp32)
     blocks: Callable[[str], Blocks | None] = field(default=_no_blocks)
+    bytes_of: Callable[[TensorSpec], int] = field(default=_fp32_bytes)
 
     def checked(self, spec: TensorSpec) -> torch.Tensor:
         """Read a tensor and hold it against the config.

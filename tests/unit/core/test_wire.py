@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from core.formats import KVFormat, MatrixFormat, Storage, WeightFormat
+from core.formats import CheckpointBytes, Expansion, KVFormat, MatrixFormat, Storage, WeightFormat
 from core.machine import Peak, Peaks, PeakSource
 from core.model import ModelConfig, RopeConfig, TensorRole
 from core.request import FinishReason, Grammar, GrammarKind, RequestId, SamplingParams
@@ -77,6 +77,7 @@ READY = Ready(
     ),
     backend="torch",
     isa="",
+    checkpoint=CheckpointBytes(9, (Expansion("Q4_K", MatrixFormat.FP16, 3, 8),)),
 )
 STEP = StepReport(
     index=1,

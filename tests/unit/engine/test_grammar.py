@@ -228,3 +228,10 @@ def test_a_grammar_that_no_output_can_follow_is_refused_before_it_is_queued(
 ) -> None:
     with pytest.raises(InvalidValue, match="no output can follow it"):
         check_grammar(grammar)
+
+
+def test_what_the_library_raises_ends_the_output_and_says_why(compiler: GrammarCompiler) -> None:
+    matcher = compiler.compile(choice("yes"))
+    assert allowed(matcher, b"") == {ord("y")}
+    assert not matcher.allowed([-1], ENDS).any()  # no id: the library raises OverflowError
+    assert matcher.error.startswith("OverflowError")

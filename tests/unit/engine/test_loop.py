@@ -32,6 +32,7 @@ from core.wire import (
 from engine.grammar_queue import Compile, Compiled, no_grammars
 from engine.loop import CLOSED, EngineLoop
 from engine.runner import Runner
+from engine.submits import no_fault
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
 from tests.fakes import ScriptedRunner
@@ -70,6 +71,7 @@ class Harness:
         runner: Runner | None = None,
         num_blocks: int = 64,
         compile_grammar: Compile = no_grammars,
+        fault_in: Callable[[Submit], str] = no_fault,
     ) -> None:
         self.inbox: SimpleQueue[ToEngine | Compiled | None] = SimpleQueue()
         self.sent: list[FromEngine] = []
@@ -83,6 +85,7 @@ class Harness:
             TickingClock(),
             compile_grammar,
             lambda: PEAKS,
+            fault_in,
         )
 
     def _publish(self, message: FromEngine) -> None:

@@ -1,0 +1,55 @@
+"""Holds what we keep of a checkpoint against the checkpoint itself: bytes and floors of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from core.formats import CheckpointBytes, KVFormat, MatrixFormat, Storage
+from core.model import ModelConfig
+from core.request import RequestId
+from core.wire import Ready, SliceRecord
+from costmodel.floor import floor_of
+from costmodel.work import Arithmetic
+
+
+@dataclass(frozen=True, slots=True)
+class LargerCopy:
+    """A copy that takes more bytes of every step than the checkpoint's own would.
+
+    `file_floor_s` and `held_floor_s` are of one token at batch 1; None where a peak is unknown.
+    """
+
+    file_bytes: int
+    held_bytes: int
+    file_floor_s: float | None
+    held_floor_s: float | None
+    checkpoint: CheckpointBytes
+
+
+def larger_copy(ready: Ready) -> LargerCopy | None:
+    """Compare; None where no type is expanded, or where all together takes no more bytes."""
+    checkpoint = ready.checkpoint
+    if checkpoint is None or not checkpoint.expansions:
+        return None
+    arithmetic = Arithmetic(ready.model, ready.storage, ready.kv_dtype)
+    held_bytes = arithmetic.step_weight_bytes
+    if held_bytes <= checkpoint.step_bytes:
+        return None
+    token = SliceRecord(
+        RequestId("token"), start=0, length=1, rows=1, cached=0, recomputed=0, blocks=0
+    )
+    work = arithmetic.work((token,), (), distinct_token_ids=1)
+    of_file = replace(work, weights_bytes=checkpoint.step_bytes, lm_head_bytes=0, embedding_bytes=0)
+    held, own = floor_of(work, ready.peaks), floor_of(of_file, ready.peaks)
+    return LargerCopy(
+        checkpoint.step_bytes,
+        held_bytes,
+        None if own is None else own.s,
+        None if held is None else held.s,
+        checkpoint,
+    )
+
+
+def uniform_step_bytes(config: ModelConfig, kind: MatrixFormat, panels: bool) -> int:
+    """Size what a step reads of the weights if all matrices were stored in one format."""
+    return Arithmetic(config, Storage(kind, panels), KVFormat.FP16).step_weight_bytes

@@ -1,0 +1,92 @@
+"""Holds a checkpoint's tokenizer and its special ids against the rows of its embedding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from core.errors import ModelError
+from core.model import ModelConfig
+
+
+def fit_to_vocabulary(
+    config: ModelConfig, tokenizer_json: str, where: str, say: Callable[[str], None]
+) -> ModelConfig:
+    """Check that every id which plain text can give has a row; `where` names the checkpoint.
+
+    Added tokens beyond the vocabulary are in real checkpoints that never use them: they are told
+    through `say`, and the server refuses the requests whose text holds one. Ids of the start and
+    of the end beyond it can never come, so that they are told and left out.
+
+    Returns: the config with the special ids that exist.
+    Raises:
+        ModelError: an ordinary token has no row.
+    """
+    size = config.vocab_size
+    added, ordinary = _tokens_beyond(tokenizer_json, size)
+    vocabulary = f"the model's vocabulary has {size} ids"
+    if ordinary:
+        id, text = min(ordinary.items())
+        raise ModelError(f"{where}: its tokenizer gives token {text!r} the id {id}; {vocabulary}")
+    if added:
+        id, text = min(added.items())
+        say(
+            f"warning: {where}: {len(added)} added tokens are beyond the vocabulary, first "
+            f"{text!r} with id {id}; {vocabulary}; requests that use one are refused"
+        )
+    return _with_known_ids(config, where, say)
+
+
+def _with_known_ids(config: ModelConfig, where: str, say: Callable[[str], None]) -> ModelConfig:
+    def known(id: int, what: str) -> bool:
+        if 0 <= id < config.vocab_size:
+            return True
+        if id != -1:  # older files write it for "none"
+            size = config.vocab_size
+            say(f"warning: {where}: {what} id {id} is ignored; the vocabulary has {size} ids")
+        return False
+
+    bos = config.bos_token_id
+    return replace(
+        config,
+        bos_token_id=bos if bos is not None and known(bos, "bos") else None,
+        eos_token_ids=tuple(id for id in config.eos_token_ids if known(id, "eos")),
+    )
+
+
+def within_vocabulary(tokenizer_json: str, vocab_size: int) -> str:
+    """Leave out the tokens beyond the vocabulary, for what reads outputs; none can hold one.
+
+    Raises:
+        ValueError: it describes no tokenizer.
+    """
+    try:
+        description = json.loads(tokenizer_json)
+        kept = [token for token in description["added_tokens"] if token["id"] < vocab_size]
+        model = description["model"]
+        if isinstance(vocab := model["vocab"], dict):
+            model["vocab"] = {text: id for text, id in vocab.items() if id < vocab_size}
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"tokenizer.json describes no tokenizer: {error!r}") from error
+    return json.dumps({**description, "added_tokens": kept})
+
+
+def _tokens_beyond(tokenizer_json: str, size: int) -> tuple[dict[int, str], dict[int, str]]:
+    """Find added and ordinary tokens with ids from `size` on, by id."""
+    try:
+        description = json.loads(tokenizer_json)
+        added = {token["id"]: str(token["content"]) for token in description["added_tokens"]}
+        vocab = _by_id(description["model"])
+        beyond = {id: text for id, text in vocab.items() if id >= size and id not in added}
+        return {id: text for id, text in added.items() if id >= size}, beyond
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}, {}  # no tokenizer at all: the server says so in the library's words
+
+
+def _by_id(model: Mapping[str, Any]) -> dict[int, str]:
+    vocab = model["vocab"]
+    if isinstance(vocab, list):  # Unigram: texts with scores, in id order
+        return {id: text for id, (text, _) in enumerate(vocab)}
+    return {id: text for text, id in vocab.items()}
