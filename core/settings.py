@@ -151,6 +151,12 @@ class HttpSettings:
         otherwise="no key",
     )
     max_body: str = setting("8MB", "largest request body", "bytes", "SIZE")
+    max_text: str = setting(
+        "1MB",
+        "longest text to encode; what the context cannot hold is refused before",
+        "bytes",
+        "SIZE",
+    )
     max_queue: int = setting(
         1024,
         "live requests of a tenant beyond which its new ones are refused with 429",

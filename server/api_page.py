@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from core.settings import HttpSettings
+from server.body_weight import MAX_CONTAINERS, MAX_KEYS, MAX_VALUES
 from server.errors import INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TABLE, encode
 from server.fields import Field, Support, Table
 from server.grammars import NOT_WITH_A_GRAMMAR
-from server.kinds import Schema, TokenId
+from server.kinds import MAX_IDS, Schema, TokenId
 from server.messages import ROLES
 from server.validation import Validator
 
@@ -87,9 +88,25 @@ An answer that ends by `stop` is whole; one that ends by `length` may be cut.
 ## Templates
 
 The text of messages is never read as control tokens: `<|im_end|>` in a content is text. In a raw
-prompt it is the token. A template from a request runs in a process of its own, with limits on time,
-memory and output. Parts of text are joined by line breaks. A role is one of OpenAI's:
+prompt it is the token. Every template runs beside the server, with limits on time, memory and
+output: the model's own in a process that is kept, one from a request in a new one. Parts of text
+are joined by line breaks. A role is one of OpenAI's:
 {roles}.
+
+## Limits of text
+
+What is over one of these is a 400 that names the field and the limit, before anything is encoded.
+
+* A prompt, and what a template writes: as many bytes of UTF-8 as the context can hold, which is the
+  context limit times the bytes of the longest token, and at most `--max-text`. With
+  `truncate_prompt_tokens`, and in `/tokenize`, only `--max-text` holds: {max_text}. It is as well
+  the only one where a tokenizer may drop text or read any length of it as one token.
+* A body: {keys:,} keys, {containers:,} objects and lists, {values:,} values. What stands in
+  strings does not count.
+* A prompt of token ids: {ids:,} of them, over all prompts of a request.
+
+Long bodies are read, and long texts encoded, in two threads beside the event loop: such a request
+waits for those before it, and other requests do not.
 
 ## Errors
 
@@ -131,7 +148,17 @@ def page() -> str:
     fields = "".join(_section(title, table) for title, table in sections.items())
     conflicts = ", ".join(f"`{name}`" for name in NOT_WITH_A_GRAMMAR)
     roles = ", ".join(f"`{role}`" for role in ROLES.values)
-    return _HEAD + fields + _TAIL.format(conflicts=conflicts, roles=roles, errors=_errors())
+    tail = _TAIL.format(
+        conflicts=conflicts,
+        roles=roles,
+        errors=_errors(),
+        max_text=HttpSettings().max_text,
+        keys=MAX_KEYS,
+        containers=MAX_CONTAINERS,
+        values=MAX_VALUES,
+        ids=MAX_IDS,
+    )
+    return _HEAD + fields + tail
 
 
 def _alike(one: Field, other: Field | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -12,10 +12,10 @@ from starlette.types import Receive
 
 from core.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from core.settings import HttpSettings, parse_bytes
+from server.aside import Aside
+from server.body_weight import is_long
 
 T = TypeVar("T")
-
-_LONG_BYTES: Final = 64 * 1024  # about a millisecond of parsing
 
 
 class BodyReader:
@@ -25,7 +25,8 @@ class BodyReader:
         SettingsError: the limit is no size.
     """
 
-    def __init__(self, limits: HttpSettings) -> None:
+    def __init__(self, limits: HttpSettings, aside: Aside) -> None:
+        self._aside = aside
         self._limit_bytes = parse_bytes(limits.max_body, "--max-body")
         self._timeout_s = limits.body_timeout
 
@@ -36,8 +37,8 @@ class BodyReader:
             RequestError: what `read` and the parser say.
         """
         body = await self.read(request)
-        if len(body) > _LONG_BYTES:
-            return await asyncio.to_thread(parser, body)
+        if is_long(body):
+            return await self._aside.run(parser, body)
         return parser(body)
 
     async def read(self, request: Request) -> bytes:

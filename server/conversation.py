@@ -43,10 +43,16 @@ class Conversation:
     template: str | None = None  # None: the model's own
     variables: Mapping[str, Any]
     add_special_tokens: bool = False
+    long: bool = False  # its body was: what is done with it belongs off the event loop
+
+    @property
+    def param(self) -> str:
+        """Name the field to blame for what is rendered."""
+        return "messages" if self.template is None else "chat_template"
 
 
-def conversation(values: Mapping[str, Any]) -> Conversation:
-    """Build it from what `CONVERSATION` read.
+def conversation(values: Mapping[str, Any], long: bool) -> Conversation:
+    """Build it from what `CONVERSATION` read of a body; `long` says that this was.
 
     Raises:
         InvalidValue, MissingParameter: fields that contradict each other.
@@ -70,4 +76,5 @@ def conversation(values: Mapping[str, Any]) -> Conversation:
         template=values["chat_template"],
         variables=variables,
         add_special_tokens=values["add_special_tokens"],
+        long=long,
     )

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from core.errors import InvalidJson, MissingParameter, UnsupportedParameter
+from server.body_weight import check_weight
 from server.kinds import Anything, Kind, Schema, typed
 
 
@@ -114,7 +115,9 @@ def decode_object(body: bytes, max_depth: int) -> dict[str, Any]:
 
     Raises:
         InvalidJson: the text is no JSON, its value is no object, or it is nested too deeply.
+        InvalidValue: it holds too many keys or values.
     """
+    check_weight(body)
     too_deep = InvalidJson(f"the body is nested more than {max_depth} levels deep")
     try:
         value = msgspec.json.decode(body)

@@ -19,7 +19,7 @@ from server.generation import Generation
 from server.grammars import GrammarChecker
 from server.logprobs import LogprobWriter
 from server.observer import unharmed
-from server.prompts import Prompted, PromptEncoder, check_token_fields
+from server.prompts import PromptEncoder, Prompts, check_token_fields
 from server.request_size import check_size
 from server.service import Served, Service
 from server.streaming import ChunkWriter, EventStream, while_connected
@@ -40,15 +40,15 @@ class Inference:
         received_ns = time.monotonic_ns()
         call = await self._bodies.parse(request, self._validator.completion)
         served = await self._check(call)
-        prompts = await self._encoder.prompts(call, served.tokenizer, served.context_limit)
+        prompts = await self._encoder.completion(call, served.tokenizer, served.context_limit)
         return await self._respond(request, call, prompts, received_ns)
 
     async def chat(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
         call = await self._bodies.parse(request, self._validator.chat)
         served = await self._check(call)
-        prompt = await self._encoder.chat(call, served.tokenizer, served.context_limit)
-        return await self._respond(request, call, [prompt], received_ns)
+        prompts = await self._encoder.chat(call, served.tokenizer, served.context_limit)
+        return await self._respond(request, call, prompts, received_ns)
 
     async def _check(self, call: GenerationCall) -> Served:
         """Check what the model and the grammar library have a say in."""
@@ -59,9 +59,9 @@ class Inference:
         return served
 
     async def _respond(
-        self, request: Request, call: GenerationCall, prompts: list[Prompted], received_ns: int
+        self, request: Request, call: GenerationCall, prompts: Prompts, received_ns: int
     ) -> Response:
-        check_size(call, prompts, self._service.settings.http)
+        check_size(call, prompts.list, self._service.settings.http)
         head, shape, generation = self._service.open(
             call, prompts, request.state.tenant, received_ns
         )

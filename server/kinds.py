@@ -13,6 +13,7 @@ from core.errors import InvalidTokenId, InvalidType, InvalidValue, RequestError
 Schema = dict[str, Any]
 
 INT64: Final = 2**63
+MAX_IDS: Final = 2**20  # token ids in one field
 
 
 class Kind(Protocol):

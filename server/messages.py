@@ -12,6 +12,7 @@ from server.kinds import OneOf, Schema, typed
 
 Message = Mapping[str, Any]
 
+MAX_MESSAGES: Final = 10_000
 ROLES: Final = OneOf(("system", "developer", "user", "assistant", "tool", "function"))  # OpenAI's
 _TEXT_PARTS: Final = {"text": "text", "refusal": "refusal"}  # a part's type, and where its text is
 
@@ -25,6 +26,8 @@ class MessageList:
 
     def read(self, value: Any, path: str) -> tuple[Message, ...]:
         messages = typed(value, list, "a list", path)
+        if len(messages) > MAX_MESSAGES:
+            raise InvalidValue(f"{path} must hold at most {MAX_MESSAGES} messages", path)
         if not messages:
             raise InvalidValue(f"{path} must not be empty", path)
         return tuple(_message(item, f"{path}.{at}") for at, item in enumerate(messages))
@@ -43,7 +46,7 @@ class MessageList:
             _described({"role": {"const": "assistant"}, "tool_calls": calls}),
             _described({"role": {"const": "tool"}, "tool_call_id": text, "content": content}),
         ]
-        return {"type": "array", "items": {"anyOf": forms}, "minItems": 1}
+        return {"type": "array", "items": {"anyOf": forms}, "minItems": 1, "maxItems": MAX_MESSAGES}
 
 
 def _described(required: dict[str, Schema], **optional: Schema) -> Schema:

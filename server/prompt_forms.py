@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.errors import EmptyPrompt, InvalidType, InvalidValue
-from server.kinds import Schema, TokenId
+from server.kinds import MAX_IDS, Schema, TokenId
 
 Prompt = str | tuple[int, ...]
 
@@ -32,6 +32,8 @@ class PromptForms:
             raise EmptyPrompt(f"{path} must not be empty", path)
         if len({type(item) for item in value}) > 1:
             raise InvalidType(f"{path} must not mix texts and token ids", path)
+        if sum(len(item) for item in value if isinstance(item, list)) > MAX_IDS:
+            raise InvalidValue(f"{path} holds at most {MAX_IDS} token ids", path)
         return tuple(
             item if isinstance(item, str) else tuple(_TOKEN.read(one, path) for one in item)
             for item in value
@@ -39,7 +41,7 @@ class PromptForms:
 
     def schema(self) -> Schema:
         text = {"type": "string", "minLength": 1}
-        ids = {"type": "array", "items": _TOKEN.schema(), "minItems": 1}
+        ids = {"type": "array", "items": _TOKEN.schema(), "minItems": 1, "maxItems": MAX_IDS}
         lists = [
             {"type": "array", "items": item, "minItems": 1, "maxItems": self.most}
             for item in (text, ids)

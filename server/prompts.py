@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from core.errors import ContextLengthExceeded, EmptyPrompt, InvalidTokenId, InvalidValue
-from server.chat_template import TemplateChildren
+from core.settings import HttpSettings, parse_bytes
+from server.aside import Aside
 from server.conversation import Conversation
 from server.prompt_forms import Prompt
+from server.templates import Templates
+from server.text_bound import TextLimit
 from server.tokenizer import ModelTokenizer
 from server.validation import ChatCall, CompletionCall, GenerationCall
 
-_LONG_CHARACTERS: Final = 20_000  # about 20 ms of encoding: more goes to a thread
+_LONG_CHARACTERS: Final = 4_000  # about 4 ms of encoding: more goes to a thread
+_MARK_BYTES: Final = 4  # of UTF-8, for a special token of at least one
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,80 +40,148 @@ class ContextLimit:
         return f"{self.tokens}" + ", all that the KV store holds" * self.of_store
 
 
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """What a request's texts became: its prompts, and its `bad_words` in tokens."""
+
+    list: tuple[Prompted, ...]
+    bad_words: tuple[tuple[int, ...], ...]
+
+
 class PromptEncoder:
-    """Encodes prompts and conversations; long ones in a thread."""
+    """Encodes prompts and conversations. A text that cannot fit is refused before it is encoded.
 
-    def __init__(self, template_timeout_s: float) -> None:
-        self._children = TemplateChildren(template_timeout_s)
+    Cost: what is longer than `_LONG_CHARACTERS` is encoded in a thread, without the interpreter
+    lock; templates run in processes.
+    """
 
-    async def prompts(
+    def __init__(self, templates: Templates, aside: Aside, http: HttpSettings) -> None:
+        self._templates, self._aside = templates, aside
+        self._most_bytes = parse_bytes(http.max_text, "--max-text")
+
+    async def completion(
         self, call: CompletionCall, tokenizer: ModelTokenizer, limit: ContextLimit
-    ) -> list[Prompted]:
+    ) -> Prompts:
         """Encode each prompt of the list.
 
         Raises:
-            InvalidTokenId, EmptyPrompt, ContextLengthExceeded: one of them is not usable, so none
-                is run.
+            InvalidTokenId, EmptyPrompt, ContextLengthExceeded, InvalidValue: one of them is not
+                usable, so none is run.
         """
-        prompted = []
+        most = self._limit(tokenizer, limit, call)
         for prompt in call.prompts:
-            whole = await self._encode(prompt, call.add_special_tokens, tokenizer)
-            ids = truncate(whole, call, limit.tokens)
-            room = room_for(len(ids), call, limit, "prompt")
-            text = prompt if isinstance(prompt, str) and ids == whole else None
-            prompted.append(Prompted(ids, room, text))
-        return prompted
+            if isinstance(prompt, str):
+                most.check(prompt, "prompt")
+            elif call.truncate is None:
+                room_for(len(prompt), call, limit, "prompt")
+        size = sum(map(len, call.prompts)) + sum(map(len, call.bad_words))
+        given = (call, tokenizer, limit)
+        if size > _LONG_CHARACTERS:
+            return await self._aside.run(_completion, *given)
+        return _completion(*given)
 
-    async def chat(
-        self, call: ChatCall, tokenizer: ModelTokenizer, limit: ContextLimit
-    ) -> Prompted:
+    async def chat(self, call: ChatCall, tokenizer: ModelTokenizer, limit: ContextLimit) -> Prompts:
         """Encode the conversation of a chat.
 
         Raises:
             TemplateFailed: the model has no template, or it refused the messages.
-            EmptyPrompt, ContextLengthExceeded: it has no tokens, or too many.
+            EmptyPrompt, ContextLengthExceeded, InvalidValue: it has no tokens, or too many.
             InvalidTokenId: it has a token that the model lacks.
         """
-        whole = await self.conversation(call.conversation, tokenizer)
+        talk, most = call.conversation, self._limit(tokenizer, limit, call)
+        whole = await self._render(talk, tokenizer, most)
         check_encoded(whole, tokenizer, "messages")
         ids = truncate(whole, call, limit.tokens)
         if not ids:
             raise EmptyPrompt("the rendered conversation has no tokens", "messages")
-        return Prompted(ids, room_for(len(ids), call, limit, "messages"))
+        prompted = Prompted(ids, room_for(len(ids), call, limit, "messages"))
+        if sum(map(len, call.bad_words)) > _LONG_CHARACTERS:
+            words = await self._aside.run(bad_word_ids, call.bad_words, tokenizer)
+        else:
+            words = bad_word_ids(call.bad_words, tokenizer)
+        return Prompts((prompted,), words)
 
     async def conversation(self, talk: Conversation, tokenizer: ModelTokenizer) -> tuple[int, ...]:
-        """Render and encode.
+        """Render and encode, whatever the context holds.
 
         Raises:
             TemplateFailed: there is no template, or it refused the messages.
+            InvalidValue: it is above the operator's limit.
         """
-        if talk.template is not None:
-            script = tokenizer.script(talk)
-            tokens = tokenizer.template.tokens if tokenizer.template else {}
-            text = await self._children.render(talk.template, tokens, script.variables)
-            return await asyncio.to_thread(tokenizer.encode_script, text, script.marked, talk)
-        if len(str(talk.messages)) + len(str(talk.use)) > _LONG_CHARACTERS:
-            return await asyncio.to_thread(tokenizer.encode_chat, talk)
-        return tokenizer.encode_chat(talk)
+        return await self._render(talk, tokenizer, TextLimit(self._most_bytes))
 
     async def text(
         self, text: str, add_special_tokens: bool, tokenizer: ModelTokenizer
     ) -> tuple[int, ...]:
+        """Encode a text, whatever the context holds.
+
+        Raises:
+            InvalidValue: it is above the operator's limit.
+        """
+        TextLimit(self._most_bytes).check(text, "prompt")
         if len(text) > _LONG_CHARACTERS:
-            return await asyncio.to_thread(tokenizer.encode, text, add_special_tokens)
+            return await self._aside.run(tokenizer.encode, text, add_special_tokens)
         return tokenizer.encode(text, add_special_tokens)
 
-    async def _encode(
-        self, prompt: Prompt, add_special_tokens: bool, tokenizer: ModelTokenizer
+    def _limit(
+        self, tokenizer: ModelTokenizer, limit: ContextLimit, call: GenerationCall
+    ) -> TextLimit:
+        """Say how long a text may be; one to be truncated may be longer than the context."""
+        longest = tokenizer.longest_token_bytes
+        if longest is not None and call.truncate is None:
+            held_bytes = limit.tokens * longest
+            if held_bytes <= self._most_bytes:
+                return TextLimit(held_bytes, str(limit))
+        return TextLimit(self._most_bytes)
+
+    async def _render(
+        self, talk: Conversation, tokenizer: ModelTokenizer, most: TextLimit
     ) -> tuple[int, ...]:
-        if not isinstance(prompt, str):
-            check_vocabulary(prompt, len(tokenizer.token_bytes), "prompt")
-            return prompt
-        ids = await self.text(prompt, add_special_tokens, tokenizer)
-        if not ids:
-            raise EmptyPrompt("the prompt has no tokens", "prompt")
-        check_encoded(ids, tokenizer, "prompt")
-        return ids
+        if talk.long:
+            script = await self._aside.run(tokenizer.script, talk)
+        else:
+            script = tokenizer.script(talk)
+        # a mark may be longer than its token, and what follows a continued message is cut off
+        loose = script.marked or talk.continue_final
+        rendered = (
+            replace(most, bytes=_MARK_BYTES * most.bytes + _LONG_CHARACTERS) if loose else most
+        )
+        given = (script.variables, rendered, talk.long)
+        own = tokenizer.template
+        if talk.template is not None:
+            tokens = own.tokens if own is not None else {}
+            text = await self._templates.render_callers(talk.template, tokens, *given)
+        else:
+            assert own is not None  # `script` has looked
+            text = await self._templates.render_own(own, *given)
+        work = (text, script.marked, talk, most)
+        if len(text) > _LONG_CHARACTERS:
+            return await self._aside.run(tokenizer.encode_script, *work)
+        return tokenizer.encode_script(*work)
+
+
+def _completion(call: CompletionCall, tokenizer: ModelTokenizer, limit: ContextLimit) -> Prompts:
+    prompted = []
+    for prompt in call.prompts:
+        whole = _encoded(prompt, call.add_special_tokens, tokenizer)
+        ids = truncate(whole, call, limit.tokens)
+        room = room_for(len(ids), call, limit, "prompt")
+        text = prompt if isinstance(prompt, str) and ids == whole else None
+        prompted.append(Prompted(ids, room, text))
+    return Prompts(tuple(prompted), bad_word_ids(call.bad_words, tokenizer))
+
+
+def _encoded(
+    prompt: Prompt, add_special_tokens: bool, tokenizer: ModelTokenizer
+) -> tuple[int, ...]:
+    if not isinstance(prompt, str):
+        check_vocabulary(prompt, len(tokenizer.token_bytes), "prompt")
+        return prompt
+    ids = tokenizer.encode(prompt, add_special_tokens)
+    if not ids:
+        raise EmptyPrompt("the prompt has no tokens", "prompt")
+    check_encoded(ids, tokenizer, "prompt")
+    return ids
 
 
 def check_vocabulary(ids: Iterable[int], vocab_size: int, param: str) -> None:

@@ -102,7 +102,9 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    warm = asyncio.create_task(service.templates.warm())  # while the engine loads the model
     await serve_until(service, listener, stop)
+    warm.cancel()
 
 
 async def serve_until(service: Service, listener: socket.socket, stop: asyncio.Event) -> None:
@@ -136,5 +138,8 @@ async def serve_until(service: Service, listener: socket.socket, stop: asyncio.E
     stopped.cancel()
     if not drained:
         engine.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await engine
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await engine
+    finally:
+        await service.shut()

@@ -9,7 +9,7 @@ import hashlib
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,13 +18,15 @@ from typing import Any
 from core.errors import EngineStarting, ModelNotFound, ServiceError
 from core.settings import Settings
 from core.wire import Ready
+from server.aside import Aside
 from server.bodies import Head, Shape
 from server.engine_client import RETRY_AFTER_S
 from server.generation import Generation
 from server.observer import unharmed
-from server.prompts import ContextLimit, Prompted
+from server.prompts import ContextLimit, Prompts
 from server.submission import Submission
 from server.supervisor import Launcher, Supervisor, launch_process
+from server.templates import Templates
 from server.tokenizer import ModelTokenizer
 from server.validation import GenerationCall
 from telemetry.telemetry import Telemetry
@@ -69,6 +71,8 @@ class Service:
         )
         self._served: Served | None = None
         self._on_ready = on_ready
+        self.aside = Aside()
+        self.templates = Templates(settings.http.template_timeout, self.aside)
         self._seeds = random.Random(settings.engine.model.seed)
 
     @property
@@ -97,8 +101,13 @@ class Service:
             raise ModelNotFound(f"the model {shown!r} does not exist", "model")
         return served
 
+    async def shut(self) -> None:
+        """End what it started beside the engine."""
+        await self.templates.close()
+        self.aside.close()
+
     def open(
-        self, call: GenerationCall, prompts: Sequence[Prompted], tenant: str, received_ns: int
+        self, call: GenerationCall, prompts: Prompts, tenant: str, received_ns: int
     ) -> tuple[Head, Shape, Generation]:
         """Submit n generations per prompt.
 
@@ -107,7 +116,9 @@ class Service:
         """
         served = self.served()
         eos, draw = served.ready.model.eos_token_ids, lambda: self._seeds.getrandbits(63)
-        submission = Submission(call, prompts, tenant, served.tokenizer, eos, draw)
+        submission = Submission(
+            call, prompts.list, tenant, served.tokenizer, eos, draw, prompts.bad_words
+        )
         shape = submission.shape()
         id = f"{shape.id_prefix}{uuid.uuid4().hex}"
         head = Head(id, int(time.time()), served.name, served.fingerprint)

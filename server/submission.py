@@ -15,7 +15,7 @@ from server.bodies import ChatShape, CompletionShape, Shape
 from server.choice import ChoicePlan
 from server.detokenizer import Detokenizer
 from server.logprobs import LogprobWriter
-from server.prompts import Prompted, bad_word_ids
+from server.prompts import Prompted
 from server.tokenizer import ModelTokenizer
 from server.tool_parser import ToolCallParser
 from server.validation import ChatCall, CompletionCall, GenerationCall
@@ -54,6 +54,7 @@ class Submission:
     tokenizer: ModelTokenizer
     eos_token_ids: tuple[int, ...]
     draw_seed: Callable[[], int]
+    bad_words: tuple[tuple[int, ...], ...]  # the call's, in tokens
     _echoes: dict[int, Echo] = field(default_factory=dict)  # by prompt: its choices share it
 
     @property
@@ -74,7 +75,7 @@ class Submission:
             InvalidValue: the fields together allow no token.
         """
         call = self.call
-        sampling = replace(call.sampling, bad_words=bad_word_ids(call.bad_words, self.tokenizer))
+        sampling = replace(call.sampling, bad_words=self.bad_words)
         stops = call.stop_token_ids.union(() if call.ignore_eos else self.eos_token_ids)
         _check_any_left(sampling, stops)
         for at, prompt in enumerate(self.prompts):

@@ -66,7 +66,7 @@ def _sampling(limits: HttpSettings) -> list[Field]:
 
 def _ends(limits: HttpSettings) -> list[Field]:
     return [
-        built("stop", ListOf(Text(1), limits.max_stop, lone=True), "cut from the text", ()),
+        built("stop", ListOf(Text(1, 4096), limits.max_stop, lone=True), "cut from the text", ()),
         built("stop_token_ids", ListOf(TokenId(), MAX_STOP_TOKEN_IDS), "end the output", ()),
         built("ignore_eos", Boolean(), "go on past the end of sequence", False),
         built("include_stop_str_in_output", Boolean(), "leave the stop in the text", False),

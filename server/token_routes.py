@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Final
+
 from fastapi import Request
 from fastapi.responses import Response
 
@@ -10,6 +13,8 @@ from server.edge import json_response
 from server.prompts import PromptEncoder, check_vocabulary
 from server.service import Service
 from server.validation import Validator
+
+_MANY_TOKENS: Final = 4096  # about a millisecond of writing
 
 
 class TokenRoutes:
@@ -29,14 +34,31 @@ class TokenRoutes:
             ids = await self._encoder.text(call.prompt, call.add_special_tokens, tokenizer)
         else:
             ids = await self._encoder.conversation(call.prompt, tokenizer)
-        texts = [tokenizer.token_text(id) for id in ids] if call.with_texts else None
-        limit = served.ready.max_model_len
-        body = {"count": len(ids), "max_model_len": limit, "tokens": ids, "token_strs": texts}
-        return json_response(body)
+        show = tokenizer.token_text if call.with_texts else None
+        given = (ids, show, served.ready.max_model_len)
+        return await self._answer(len(ids), _tokens, *given)
 
     async def detokenize(self, request: Request) -> Response:
         name, ids = await self._bodies.parse(request, self._validator.detokenize)
         shown = self._service.check_model(name).tokenizer.shown_bytes
-        check_vocabulary(ids, len(shown), "tokens")
-        text = b"".join(shown[id] for id in ids).decode("utf-8", "replace")
-        return json_response({"prompt": text})
+        return await self._answer(len(ids), _text, ids, shown)
+
+    async def _answer(
+        self, tokens: int, write: Callable[..., Response], *given: object
+    ) -> Response:
+        """Write an answer about so many tokens, off the event loop where they are many."""
+        if tokens > _MANY_TOKENS:
+            return await self._service.aside.run(write, *given)
+        return write(*given)
+
+
+def _tokens(ids: Sequence[int], show: Callable[[int], str] | None, limit: int) -> Response:
+    texts = None if show is None else [show(id) for id in ids]
+    body = {"count": len(ids), "max_model_len": limit, "tokens": ids, "token_strs": texts}
+    return json_response(body)
+
+
+def _text(ids: Sequence[int], shown: Sequence[bytes]) -> Response:
+    check_vocabulary(ids, len(shown), "tokens")
+    text = b"".join(shown[id] for id in ids).decode("utf-8", "replace")
+    return json_response({"prompt": text})

@@ -7,7 +7,7 @@ the caller's own markup, they are what they say.
 from __future__ import annotations
 
 import json
-import re
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,15 @@ from core.model import ModelConfig
 from server.chat_template import ChatTemplate
 from server.conversation import Conversation
 from server.messages import Message
+from server.specials import Specials
+from server.text_bound import TextLimit, longest_token_bytes
 from server.token_bytes import token_bytes
 from server.tools import explain_tools, write_calls
 
-_PRIVATE: Final = 0xF0000  # Supplementary Private Use Area-A: marks that no text should hold
+# the library would start a thread for every core, which are the engine's; it encodes one text at a
+# time here, for which it needs none
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
 _END: Final = chr(0x100000)  # Area-B: ends the message that is to be continued
 _TOKEN_NAMES: Final = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -39,7 +44,10 @@ class Script:
 class ModelTokenizer:
     """Text in, ids out; `token_bytes` leads back. `shown_bytes` does too, with special tokens.
 
-    Cost: encoding takes about a microsecond per character and gives up the GIL.
+    `longest_token_bytes` is how many bytes of a text one token may cover; None without a bound.
+
+    Cost: encoding takes about a microsecond per character. `encode_batch_fast` gives up the
+    interpreter lock while it does, also for one text; `encode` keeps it.
     """
 
     def __init__(
@@ -52,17 +60,16 @@ class ModelTokenizer:
         self._tokenizer, self.template = tokenizer, template
         self._literal = Tokenizer.from_str(tokenizer.to_str())
         self._literal.encode_special_tokens = True
-        self._specials = {
+        self._special_ids = {
             token.content: index
             for index, token in tokenizer.get_added_tokens_decoder().items()
             if token.special
         }
+        self._specials = Specials(self._special_ids)
+        self.longest_token_bytes = longest_token_bytes(tokenizer)
         self.token_bytes = token_bytes(tokenizer, vocab_size, hidden)
         self.shown_bytes = token_bytes(tokenizer, vocab_size, show_special=True)
         self._around = _tokens_around(tokenizer)
-        self._marks = {text: chr(_PRIVATE + at) for at, text in enumerate(self._specials)}
-        self._any_special = _any_of(self._specials)
-        self._any_mark = _any_of(self._marks.values())
 
     @classmethod
     def load(
@@ -77,6 +84,8 @@ class ModelTokenizer:
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         except Exception as error:  # the library raises nothing narrower
             raise ModelError(f"tokenizer.json in {folder} cannot be read: {error}") from None
+        tokenizer.no_truncation()  # a text is refused or encoded, never cut in silence
+        tokenizer.no_padding()
         config = _read_json(folder / "tokenizer_config.json")
         path = folder / "chat_template.jinja"
         source = path.read_text(encoding="utf-8") if path.exists() else config.get("chat_template")
@@ -88,7 +97,7 @@ class ModelTokenizer:
 
     def encode(self, text: str, add_special_tokens: bool = True) -> tuple[int, ...]:
         """Encode a raw prompt, by default with the tokens that the tokenizer adds by itself."""
-        return tuple(self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
+        return _ids(self._tokenizer, text, add_special_tokens)
 
     def token_text(self, id: int) -> str:
         """Show one token, also one that the tokenizer alone knows, beyond the model's ids."""
@@ -103,19 +112,9 @@ class ModelTokenizer:
 
     def encode_word(self, text: str) -> tuple[int, ...]:
         """Encode a piece of running text; special tokens in it are text."""
-        return tuple(self._literal.encode(text, add_special_tokens=False).ids)
+        return _ids(self._literal, text)
 
     # ── chat ──────────────────────────────────────────────────────────────────────────────────
-
-    def encode_chat(self, talk: Conversation) -> tuple[int, ...]:
-        """Render by the model's own template, and encode.
-
-        Raises:
-            TemplateFailed: there is no template, or it refused the messages.
-        """
-        script = self.script(talk)
-        assert self.template is not None  # `script` has looked
-        return self.encode_script(self.template.render(script.variables), script.marked, talk)
 
     def script(self, talk: Conversation) -> Script:
         """Make a template's variables; special tokens that the caller wrote become marks.
@@ -139,14 +138,17 @@ class ModelTokenizer:
             "tools": list(talk.use.tools) if talk.use and knows_tools else None,
             "add_generation_prompt": talk.add_generation_prompt,
         }
-        marked = self._any_special is not None and _anywhere(self._any_special, variables)
-        return Script(self._mark(variables) if marked else variables, marked)
+        marked = self._specials.anywhere(variables)
+        return Script(self._specials.mark(variables) if marked else variables, marked)
 
-    def encode_script(self, rendered: str, marked: bool, talk: Conversation) -> tuple[int, ...]:
+    def encode_script(
+        self, rendered: str, marked: bool, talk: Conversation, limit: TextLimit
+    ) -> tuple[int, ...]:
         """Encode what a template made of `script`; it alone decides on special tokens.
 
         Raises:
             TemplateFailed: the template left out the message to be continued.
+            ContextLengthExceeded, InvalidValue: the text is over `limit`.
         """
         if talk.continue_final:
             rendered, found, _ = rendered.rpartition(_END)
@@ -154,37 +156,31 @@ class ModelTokenizer:
                 message = "the chat template left out the final message"
                 raise TemplateFailed(message, "continue_final_message")
         if marked:
-            ids = self._encode_marked(rendered)
+            ids = self._encode_marked(rendered, limit, talk.param)
         else:
-            ids = tuple(self._tokenizer.encode(rendered, add_special_tokens=False).ids)
+            limit.check(rendered, talk.param)
+            ids = _ids(self._tokenizer, rendered)
         before, after = self._around
         return (*before, *ids, *after) if talk.add_special_tokens else ids
 
-    # ── special tokens in messages: rendered as marks, so that they differ from the template's ────
-
-    def _mark(self, value: Any) -> Any:
-        assert self._any_special is not None
-        if isinstance(value, str):
-            return self._any_special.sub(lambda found: self._marks[found[0]], value)
-        if isinstance(value, Mapping):
-            return {key: self._mark(item) for key, item in value.items()}
-        return [self._mark(item) for item in value] if isinstance(value, list | tuple) else value
-
-    def _encode_marked(self, rendered: str) -> tuple[int, ...]:
-        assert self._any_special is not None
+    def _encode_marked(self, rendered: str, limit: TextLimit, param: str) -> tuple[int, ...]:
+        pieces = [
+            (piece, None if piece in self._special_ids else self._specials.unmark(piece))
+            for piece in self._specials.split(rendered)
+        ]
+        limit.check("".join(piece if text is None else text for piece, text in pieces), param)
         ids: list[int] = []
-        for piece in re.split(f"({self._any_special.pattern})", rendered):
-            if piece in self._specials:
-                ids.append(self._specials[piece])
-            elif piece:
-                text = self._unmark(piece)
-                ids += self._literal.encode(text, add_special_tokens=False).ids
+        for piece, text in pieces:
+            if text is None:
+                ids.append(self._special_ids[piece])
+            elif text:
+                ids += _ids(self._literal, text)
         return tuple(ids)
 
-    def _unmark(self, text: str) -> str:
-        assert self._any_mark is not None
-        names = list(self._specials)
-        return self._any_mark.sub(lambda found: names[ord(found[0]) - _PRIVATE], text)
+
+def _ids(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) -> tuple[int, ...]:
+    batch = tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+    return tuple(batch[0].ids)
 
 
 def _names(template: ChatTemplate | None) -> set[str]:
@@ -197,20 +193,6 @@ def _tokens_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
     whole = tokenizer.encode("a", add_special_tokens=True).ids
     at = next(i for i in range(len(whole)) if whole[i : i + len(bare)] == bare)
     return whole[:at], whole[at + len(bare) :]
-
-
-def _any_of(texts: Iterable[str]) -> re.Pattern[str] | None:
-    """Match any of the texts, the longest first; None where there are none."""
-    ordered = sorted(texts, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, ordered))) if ordered else None
-
-
-def _anywhere(pattern: re.Pattern[str], value: Any) -> bool:
-    if isinstance(value, str):
-        return pattern.search(value) is not None
-    if isinstance(value, Mapping):
-        return any(_anywhere(pattern, item) for item in value.values())
-    return isinstance(value, list | tuple) and any(_anywhere(pattern, item) for item in value)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

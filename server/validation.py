@@ -12,6 +12,7 @@ from typing import Any, Final
 from core.errors import EmptyPrompt, InvalidValue, UnsupportedParameter
 from core.request import Grammar, SamplingParams
 from core.settings import HttpSettings
+from server.body_weight import is_long
 from server.conversation import CONVERSATION, Conversation, conversation
 from server.fields import Table, built, decode_object, read_fields, table_of
 from server.grammars import refuse_conflicts
@@ -19,6 +20,7 @@ from server.kinds import Boolean, ListOf, Text, TokenId
 from server.prompt_forms import Prompt, PromptForms
 from server.table import DEFAULT_COMPLETION_TOKENS, chat_table, completion_table
 
+MAX_DETOKENIZED: Final = 2**18  # ids whose text is asked for
 _HUGE: Final = 2**31 - 1  # above any count of tokens; larger ones are read as this
 
 _MODEL: Final = built("model", Text(), "absent: the one that is served")
@@ -34,7 +36,7 @@ _TOKENIZE_CHAT: Final = (
     *(_MODEL, _TEXTS),
 )
 _DETOKENIZE: Final = (
-    built("tokens", ListOf(TokenId()), "the ids", required=True),
+    built("tokens", ListOf(TokenId(), MAX_DETOKENIZED), "the ids", required=True),
     _MODEL,
 )
 
@@ -138,7 +140,7 @@ class Validator:
         values = read_fields(self.tables["chat"], raw)
         if values["top_logprobs"] is not None and not values["logprobs"]:
             raise InvalidValue("top_logprobs needs logprobs to be true", "top_logprobs")
-        talk = conversation(values)
+        talk = conversation(values, is_long(body))
         return ChatCall(
             conversation=talk,
             logprobs=(values["top_logprobs"] or 0) if values["logprobs"] else None,
@@ -153,7 +155,7 @@ class Validator:
         values = read_fields(self.tables["tokenize_chat" if is_chat else "tokenize_text"], raw)
         return TokenizeCall(
             model=values["model"],
-            prompt=conversation(values) if is_chat else values["prompt"],
+            prompt=conversation(values, is_long(body)) if is_chat else values["prompt"],
             add_special_tokens=values["add_special_tokens"],
             with_texts=values["return_token_strs"],
         )

@@ -13,14 +13,18 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
 from core.errors import ModelError, TemplateFailed
-from server.chat_template import ChatTemplate, TemplateChildren
+from server.aside import Aside
+from server.chat_template import ChatTemplate, RenderedTooLong
 from server.conversation import Conversation
 from server.detokenizer import Detokenizer
+from server.templates import Templates
+from server.text_bound import TextLimit
 from server.token_bytes import token_bytes
 from server.tokenizer import ModelTokenizer
 from server.tools import ToolUse
 from tests.fakes_engine import CHAT_TEMPLATE, EOS, IM_END, IM_START, MODEL, write_model_dir
 
+MOST = TextLimit(2**20)
 TIMEOUT_S = 2.0  # in which a chat template must render
 USER = [{"role": "user", "content": "hi"}]
 TOOL = {"type": "function", "function": {"name": "f"}}
@@ -39,7 +43,8 @@ def encode_chat(tokenizer: ModelTokenizer, messages: Any, **fields: Any) -> tupl
     if talk.template is not None:
         template = ChatTemplate(talk.template, {}, TIMEOUT_S)
     assert template is not None
-    return tokenizer.encode_script(template.render(script.variables), script.marked, talk)
+    rendered = template.render(script.variables, MOST.bytes).decode()
+    return tokenizer.encode_script(rendered, script.marked, talk, MOST)
 
 
 def bytes_of(ids: tuple[int, ...]) -> bytes:
@@ -143,8 +148,8 @@ def test_a_model_without_a_template_cannot_chat(tmp_path: Path) -> None:
     ],
 )
 def test_a_template_that_fails_or_runs_away_is_the_requests_error(source: str) -> None:
-    with pytest.raises(TemplateFailed):
-        ChatTemplate(source, {}, timeout_s=0.5).render({"messages": USER})
+    with pytest.raises((TemplateFailed, RenderedTooLong)):
+        ChatTemplate(source, {}, timeout_s=0.5).render({"messages": USER}, MOST.bytes)
 
 
 RUNAWAYS = [
@@ -160,7 +165,7 @@ RUNAWAYS = [
 
 @pytest.mark.parametrize("source", RUNAWAYS)
 def test_a_callers_template_has_its_process_time_and_memory_bounded(source: str) -> None:
-    render = TemplateChildren(0.5).render(source, {}, {"messages": USER})
+    render = Templates(0.5, Aside()).render_callers(source, {}, {"messages": USER}, MOST, False)
     with pytest.raises(TemplateFailed) as caught:
         asyncio.run(render)
     assert caught.value.param == "chat_template"
@@ -168,7 +173,9 @@ def test_a_callers_template_has_its_process_time_and_memory_bounded(source: str)
 
 def test_a_callers_template_renders_as_the_models_would() -> None:
     source = "{{ bos_token }}{{ messages[0].content }}{{ x }}"
-    render = TemplateChildren(5).render(source, {"bos_token": "<s>"}, {"messages": USER, "x": "ü"})
+    variables = {"messages": USER, "x": "ü"}
+    templates, tokens = Templates(5, Aside()), {"bos_token": "<s>"}
+    render = templates.render_callers(source, tokens, variables, MOST, False)
     assert asyncio.run(render) == "<s>hiü"
 
 
@@ -215,4 +222,4 @@ def test_templates_may_refer_to_tokens_and_write_json() -> None:
     template = ChatTemplate(
         "{{ bos_token }}{{ messages | tojson }}", {"bos_token": "<s>"}, TIMEOUT_S
     )
-    assert template.render({"messages": [{"a": "ü"}]}) == '<s>[{"a": "ü"}]'
+    assert template.render({"messages": [{"a": "ü"}]}, 100).decode() == '<s>[{"a": "ü"}]'
