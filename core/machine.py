@@ -29,7 +29,8 @@ class Peak:
 class Peaks:
     """The rates that floors divide by. None is unknown: no floor is made of it.
 
-    `cache` applies to a step whose bytes fit into `cache_bytes`, the last-level cache.
+    `cache` applies to a step that reads at most `cache_bytes`: the cache that these cores really
+    get, its edge included. Where `cache_curve` is known, it says more: the rate by working set.
     `flops` is in the arithmetic named by `arithmetic` ("fp32" on the torch path).
     """
 
@@ -38,3 +39,4 @@ class Peaks:
     cache_bytes: int
     flops: Peak | None
     arithmetic: str
+    cache_curve: tuple[tuple[int, float], ...] = ()  # sizes rise (bytes), rates fall (bytes/s)

@@ -164,13 +164,15 @@ class Idle(msgspec.Struct, frozen=True, array_like=True, tag="idle"):
     """Nothing is live since `start_ns`, the end of the previous record's publishing.
 
     `publish_ns` is what sending the previous record took: host time between its end and `start_ns`.
-    The next record's `start_ns` ends the idle span, and its `publish` segment is then 0.
+    The next record's `start_ns` ends the idle span, and its `publish` segment is then 0. Another
+    `Idle` may come before it: the engine has begun, or ended, to measure its peaks meanwhile.
     """
 
     start_ns: int
     publish_ns: int
     ended: tuple[Ended, ...]
     pool: PoolState
+    measuring: bool = False  # its peaks, from `start_ns` on
 
 
 class Fault(msgspec.Struct, frozen=True, array_like=True, tag="fault"):
@@ -226,7 +228,7 @@ class Description(msgspec.Struct, frozen=True):
     model: ModelConfig
     storage: Storage  # with `--weights native`
     weights: WeightFormat  # where nothing is said
-    cache_bytes: int  # of the last-level cache
+    cache_bytes: int  # of the cache that its cores get
 
 
 def description_to_json(description: Description) -> bytes:

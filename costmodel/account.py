@@ -32,6 +32,7 @@ class LostCause(StrEnum):
     HOST = "host"  # receive, plan, prepare, commit, publish
     FAILED = "failed"
     IDLE = "idle"
+    CALIBRATION = "calibration"  # an idle engine measures its peaks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

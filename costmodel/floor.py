@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -99,7 +101,7 @@ class Floors:
 def floor_of(work: Work[int], peaks: Peaks) -> Floor | None:
     """Divide work by peaks; None where a peak that is needed is unknown: never a made-up floor.
 
-    A step that fits into the last-level cache is held against the cache's bandwidth.
+    A step that fits into the cache is held against the cache's bandwidth.
     """
     level, peak = memory_peak(work.bytes_read, peaks)
     if peak is None or peaks.flops is None:
@@ -110,7 +112,7 @@ def floor_of(work: Work[int], peaks: Peaks) -> Floor | None:
 def floors_of(work: Work[Ints], peaks: Peaks) -> Floors:
     """Divide the work of many steps by peaks, each as `floor_of` does."""
     in_cache = work.bytes_read <= (-1 if peaks.cache is None else peaks.cache_bytes)
-    per_s = np.where(in_cache, _rate(peaks.cache), _rate(peaks.dram))
+    per_s = np.where(in_cache, _cache_rates(work.bytes_read, peaks), _rate(peaks.dram))
     return Floors(work.bytes_total / per_s, work.flops / _rate(peaks.flops), in_cache)
 
 
@@ -118,8 +120,18 @@ def _rate(peak: Peak | None) -> float:
     return math.nan if peak is None else peak.per_s
 
 
+def _cache_rates(bytes_read: Ints, peaks: Peaks) -> Floats:
+    """Give each step the rate of the largest set that is no larger than its own: never too low."""
+    sizes, rates = zip(*peaks.cache_curve or ((0, _rate(peaks.cache)),), strict=True)
+    places = np.searchsorted(np.asarray(sizes), bytes_read, side="right") - 1
+    return np.asarray(rates, np.float64)[np.maximum(places, 0)]
+
+
 def memory_peak(bytes_read: int, peaks: Peaks) -> tuple[MemoryLevel, Peak | None]:
     """Choose the memory that the bytes can be read from when the same step ran just before."""
-    if peaks.cache is not None and bytes_read <= peaks.cache_bytes:
+    if peaks.cache is None or bytes_read > peaks.cache_bytes:
+        return MemoryLevel.DRAM, peaks.dram
+    if not peaks.cache_curve:
         return MemoryLevel.CACHE, peaks.cache
-    return MemoryLevel.DRAM, peaks.dram
+    place = bisect_right(peaks.cache_curve, bytes_read, key=itemgetter(0)) - 1
+    return MemoryLevel.CACHE, Peak(peaks.cache_curve[max(place, 0)][1], peaks.cache.source)

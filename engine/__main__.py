@@ -66,7 +66,8 @@ def _calibrate(asked: int | None) -> int:
 
 
 def _describe(model: str) -> int:
-    from engine.calibrate import last_level_cache_bytes
+    from engine.build import resolve_threads
+    from engine.calibrate import cache_bytes
     from engine.checkpoint.locate import locate
     from engine.compiled import NATIVE_COMPILED
     from engine.own_formats import own_storage
@@ -77,7 +78,7 @@ def _describe(model: str) -> int:
             model=checkpoint.config,
             storage=own_storage(checkpoint),
             weights=WeightFormat.NATIVE if NATIVE_COMPILED else WeightFormat.FP32,
-            cache_bytes=last_level_cache_bytes(),
+            cache_bytes=cache_bytes(resolve_threads(None)),
         )
     except (ModelError, OSError) as error:
         print(f"floorline: error: {error}", file=sys.stderr)

@@ -6,7 +6,7 @@ What is resolved here ("auto" and None end here) is what the loop and the server
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,8 +21,9 @@ from core.request import BlockId, Request, RequestId
 from core.settings import EngineSettings
 from core.step import Slice, StepPlan
 from engine.backend import Loaded, load_network
-from engine.calibrate import resolve_peaks
+from engine.calibrate import resolve_peaks, resolving
 from engine.grammar_queue import Compile, grammars_for
+from engine.idle_measurement import MeasurePeaks
 from engine.limits import cut_to_store, resolve_step_tokens
 from engine.model_runner import ModelRunner
 from engine.prepare import say
@@ -52,7 +53,7 @@ class Engine:
     isa: str
     checkpoint: CheckpointBytes
     compile_grammar: Compile
-    measure_peaks: Callable[[], Peaks]  # takes up to two seconds of this thread
+    measure_peaks: MeasurePeaks
 
     def warm_up(self) -> None:
         """Run a block of prompt, or a step's worth, so that the first request finds warm pages.
@@ -84,18 +85,15 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
     network, sizes, prepared = loaded.network, loaded.sizes, loaded.sizes.prepared
     if cut := cut_to_store(settings.model.max_model_len, settings.kv, sizes.max_model_len):
         progress(cut)
-    torch_threads = threads if network.backend == Backend.TORCH else 1
     peaks = resolve_peaks(settings, threads, loaded.arithmetic)
-    torch.set_num_threads(torch_threads)  # measuring takes all threads
+    torch.set_num_threads(threads if network.backend == Backend.TORCH else 1)
 
-    def measure_again() -> Peaks:
+    def measure_again() -> Generator[None, None, Peaks]:
         try:
-            return resolve_peaks(settings, threads, loaded.arithmetic, anew=True)
+            return (yield from resolving(settings, threads, loaded.arithmetic, anew=True))
         except (OSError, MemoryError, RuntimeError) as error:  # it serves on, with what it knows
             progress(f"the peaks cannot be measured again: {error}")
             return peaks
-        finally:
-            torch.set_num_threads(torch_threads)
 
     return Engine(
         runner=ModelRunner(network),

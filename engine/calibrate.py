@@ -1,61 +1,38 @@
 """What this machine can do at best: measured with the engine's threads, cached, only raised.
 
-Bandwidth is what a read of a large buffer reaches, whatever reads it; a floor is held against the
-machine, not against our own kernels. No model lives here.
+A floor is held against the machine, not against our own kernels. A measurement is made of short
+slices, so that an engine can look for requests between them. No model lives here.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import platform
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from itertools import cycle
+from collections.abc import Callable, Generator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, TypeVar
 
 import torch
 
 from core.formats import MatrixFormat
 from core.machine import Peak, Peaks, PeakSource
 from core.settings import EngineSettings
+from engine.bandwidth import SLICE_NS, reading
 from engine.compiled import NATIVE_COMPILED
-from engine.prepare import cache_dir
+from engine.peak_file import Rates, cached_rates, keep, known_curve, machine, peaks_file
+
+T = TypeVar("T")
 
 _PANELS: Final = {  # a format that uses each arithmetic
     "fp32": MatrixFormat.FP32,
     "int8": MatrixFormat.INT8,
     "int4": MatrixFormat.INT4_G32,
 }
-_MIN_PASSES: Final = 5
-_MEASUREMENTS: Final = 3  # so many first starts measure: one busy moment must not set the peak
-_PASSES_S: Final = 0.3  # a busy machine needs luck; the whole stays under 2 s
+_STARTS: Final = 3  # so many first starts measure: one busy moment must not set the peak
 _PRODUCT_SIZE: Final = 768  # 0.9 GFLOP: large enough to reach the roof, 3 ms at 300 GFLOP/s
-_BUFFER_CACHES: Final = 8  # the buffer holds so many caches, and is read in so many pieces
+_PRODUCT_NS: Final = 300_000_000  # a busy machine needs luck
 _DEFAULT_CACHE_BYTES: Final = 32 * 2**20  # where the system does not tell
-_MAX_BUFFER_BYTES: Final = 2 * 2**30
-_FILE_NAME: Final = "peaks.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """The best of one machine's measurements. Units: bytes/s, bytes/s, FLOP/s."""
-
-    dram: float
-    cache: float
-    flops: float
-    measurements: int = 1
-
-    def joined(self, other: Rates) -> Rates:
-        return Rates(
-            max(self.dram, other.dram),
-            max(self.cache, other.cache),
-            max(self.flops, other.flops),
-            self.measurements + other.measurements,
-        )
 
 
 def resolve_peaks(
@@ -67,37 +44,68 @@ def resolve_peaks(
 
     A given bandwidth holds for every step, also for one that fits into the cache.
     """
+    return run(resolving(settings, threads, arithmetic, anew))
+
+
+def resolving(
+    settings: EngineSettings, threads: int, arithmetic: str, anew: bool = False
+) -> Generator[None, None, Peaks]:
+    """Do what `resolve_peaks` does, in slices."""
     bandwidth, flops = _given(settings.peak_bandwidth), _given(settings.peak_flops)
     if bandwidth is not None and flops is not None:
         return Peaks(dram=bandwidth, cache=None, cache_bytes=0, flops=flops, arithmetic=arithmetic)
     rates = None if anew else cached_rates(threads, arithmetic)
-    if rates is None or rates.measurements < _MEASUREMENTS:
-        rates = measure(threads, arithmetic)
-    measured = _peaks(rates, arithmetic)
-    return Peaks(
-        dram=bandwidth or measured.dram,
-        cache=None if bandwidth else measured.cache,
-        cache_bytes=0 if bandwidth else measured.cache_bytes,
-        flops=flops or measured.flops,
-        arithmetic=arithmetic,
-    )
+    if rates is None or rates.starts < _STARTS:
+        rates = yield from measuring(threads, arithmetic, starts=0 if anew else 1)
+    peaks = _peaks(rates, arithmetic)
+    if flops is not None:
+        return replace(peaks, flops=flops)
+    if bandwidth is not None:
+        return replace(peaks, dram=bandwidth, cache=None, cache_bytes=0, cache_curve=())
+    return peaks
 
 
 def measure(threads: int, arithmetic: str) -> Rates:
     """Measure anew, and keep the better of each rate and what the cache file holds.
 
-    Mutates: torch's thread count, the cache file.
-    Cost: under 2 s; a buffer of 8 × the last-level cache, at most 2 GiB.
+    Mutates: the cache file.
+    Cost: as `measuring`.
     """
-    torch.set_num_threads(threads)
-    cache_bytes = last_level_cache_bytes()
-    dram = _read_bytes_per_s(min(_BUFFER_CACHES * cache_bytes, _MAX_BUFFER_BYTES), _BUFFER_CACHES)
-    cache = max(dram, _read_bytes_per_s(cache_bytes // 2))  # no cache is slower than memory
-    rates = Rates(dram, cache, _product_flops_per_s(threads, arithmetic))
-    known = cached_rates(threads, arithmetic)
-    rates = rates if known is None else rates.joined(known)
-    _store(_key(threads, arithmetic), rates)
-    return cached_rates(threads, arithmetic) or rates  # other arithmetics may know memory better
+    return run(measuring(threads, arithmetic))
+
+
+def measuring(threads: int, arithmetic: str, starts: int = 0) -> Generator[None, None, Rates]:
+    """Measure in slices of some 10 ms each, with all threads; keep the best.
+
+    Mutates: the cache file; torch's thread count, within a slice.
+    Cost: 1 to 2 s in all; up to 1 GiB while memory is read.
+    """
+    curve = yield from _with_threads(threads, reading(threads))
+    flops = yield from _with_threads(threads, _products(threads, arithmetic))
+    return keep(threads, arithmetic, Rates(curve, flops, starts=starts))
+
+
+def run(slices: Generator[None, None, T]) -> T:
+    """Run slices to their end, without a look at anything else."""
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def _with_threads(threads: int, slices: Generator[None, None, T]) -> Generator[None, None, T]:
+    """Lend torch all threads for each slice: what runs in between has its own count."""
+    while True:
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            next(slices)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        finally:
+            torch.set_num_threads(before)
+        yield
 
 
 def arithmetics() -> tuple[str, ...]:
@@ -105,46 +113,34 @@ def arithmetics() -> tuple[str, ...]:
     return tuple(_PANELS) if NATIVE_COMPILED else ("fp32",)
 
 
-def cached_rates(threads: int, arithmetic: str) -> Rates | None:
-    """Look up what earlier measurements left; None where nothing usable did.
-
-    Memory is as fast in one arithmetic as in another: its rates are the best of all.
-    """
-    entries = _entries()
-    kinds = {kind: _rates(entries.get(_key(threads, kind))) for kind in _PANELS}
-    known = [rates for rates in kinds.values() if rates is not None]
-    if (rates := kinds[arithmetic]) is None:
-        return None
-    dram, cache = max(one.dram for one in known), max(one.cache for one in known)
-    return replace(rates, dram=dram, cache=cache)
-
-
-def _rates(entry: Any) -> Rates | None:
-    try:
-        rates = Rates(**entry)
-        values = (rates.dram, rates.cache, rates.flops, rates.measurements)
-        return rates if all(math.isfinite(v) and v > 0 for v in values) else None
-    except TypeError:  # absent, or not what we write
-        return None
-
-
 def describe(rates: dict[str, Rates], threads: int) -> str:
     """Say what was measured, by arithmetic, in lines for a screen."""
-    megabytes = last_level_cache_bytes() / 2**20
-    dram, cache = (max(getattr(one, of) for one in rates.values()) for of in ("dram", "cache"))
+    curves = [one.curve for one in rates.values()]
+    curve = curves[0]
+    for other in curves[1:]:
+        curve = curve.joined(other)
+    size = f"up to {curve.cache_bytes / 2**20:.0f} MiB" if curve.cache_bytes else "none was seen"
+    reads = (f"{size / 2**20:.0f} MiB {per_s / 1e9:.1f}" for size, per_s in curve.points)
     return "\n".join(
         (
-            f"machine       {_machine()}, {threads} threads",
-            f"memory        {dram / 1e9:.1f} GB/s",
-            f"cache         {cache / 1e9:.1f} GB/s (last level, {megabytes:.0f} MiB)",
+            f"machine       {machine()}, {threads} threads",
+            f"memory        {curve.memory_per_s / 1e9:.1f} GB/s",
+            f"cache         {curve.cache_per_s / 1e9:.1f} GB/s ({size})",
+            f"working sets  {', '.join(reads)} GB/s",
             *(f"{kind:<13} {one.flops / 1e9:.1f} GFLOP/s" for kind, one in rates.items()),
-            f"kept in       {_file()}",
+            f"kept in       {peaks_file()}",
         )
     )
 
 
+def cache_bytes(threads: int) -> int:
+    """Give the cache that these threads really get, where measured; else what the system says."""
+    curve = known_curve(threads)
+    return last_level_cache_bytes() if curve is None else curve.cache_bytes
+
+
 def last_level_cache_bytes() -> int:
-    """Ask the system for the largest cache of the first core."""
+    """Ask the system for the largest cache of the first core. A shared one is not all ours."""
     return max(_cache_sizes(), default=_DEFAULT_CACHE_BYTES)
 
 
@@ -157,44 +153,39 @@ def _cache_sizes() -> list[int]:
     return sizes
 
 
-def _read_bytes_per_s(size_bytes: int, pieces: int = 1) -> float:
-    """Read a buffer over and over; a short piece of it may find a quiet moment on a busy machine.
-
-    A piece is out of the cache again when its turn comes, where the buffer is large.
-
-    Integer sums are what torch reads fastest with here: 80–88 GB/s on two Zen 5 cores, where a
-    sum of fp32 reaches 76, a dot product 69 and a matrix × vector 21.
-    """
-    buffer = torch.ones(size_bytes // 8, dtype=torch.int64).chunk(pieces)
-    turns = cycle(buffer)
-    return buffer[0].nbytes / _best_s(lambda: next(turns).sum())
-
-
-def _product_flops_per_s(threads: int, arithmetic: str) -> float:
+def _products(threads: int, arithmetic: str) -> Generator[None, None, float]:
     """Multiply square matrices in an arithmetic, with each product that we have for it."""
     left, right = torch.rand(2, _PRODUCT_SIZE, _PRODUCT_SIZE)
     out = torch.empty(_PRODUCT_SIZE, _PRODUCT_SIZE)
-    best_s = math.inf
+    best_ns = math.inf
     if arithmetic == "fp32":
-        best_s = _best_s(lambda: torch.mm(left, right, out=out))
+        best_ns = yield from _best_ns(lambda: torch.mm(left, right, out=out))
     if NATIVE_COMPILED:
         from kernels import pack, product
 
         packed = pack(right.numpy(), _PANELS[arithmetic])
         x, y = left.numpy(), out.numpy()
-        best_s = min(best_s, _best_s(lambda: product(x, packed, y, threads=threads)))
-    return 2 * _PRODUCT_SIZE**3 / best_s
+        yield
+        native_ns = yield from _best_ns(lambda: product(x, packed, y, threads=threads))
+        best_ns = min(best_ns, native_ns)
+    return 2e9 * _PRODUCT_SIZE**3 / best_ns
 
 
-def _best_s(action: Callable[[], object]) -> float:
-    action()  # pages, clocks and thread pools warm
-    best_s, passes, started_s = math.inf, 0, time.perf_counter()
-    while passes < _MIN_PASSES or time.perf_counter() - started_s < _PASSES_S:
-        begin_s = time.perf_counter()
-        action()
-        best_s = min(best_s, time.perf_counter() - begin_s)
-        passes += 1
-    return best_s
+def _best_ns(action: Callable[[], object]) -> Generator[None, None, float]:
+    """Repeat an action for a while, in slices; the first time warms pages, clocks and threads."""
+    action()
+    yield
+    best_ns, spent_ns = math.inf, 0
+    while spent_ns < _PRODUCT_NS:
+        slice_ns = 0
+        while slice_ns < SLICE_NS:
+            begin_ns = time.perf_counter_ns()
+            action()
+            took_ns = time.perf_counter_ns() - begin_ns
+            best_ns, slice_ns = min(best_ns, took_ns), slice_ns + took_ns
+        spent_ns += slice_ns
+        yield
+    return best_ns
 
 
 def _given(per_s: float | None) -> Peak | None:
@@ -206,45 +197,8 @@ def _peaks(rates: Rates, arithmetic: str) -> Peaks:
     return Peaks(
         dram=Peak(rates.dram, source),
         cache=Peak(rates.cache, source),
-        cache_bytes=last_level_cache_bytes(),
+        cache_bytes=rates.curve.cache_bytes,
         flops=Peak(rates.flops, source),
         arithmetic=arithmetic,
+        cache_curve=rates.curve.in_cache,
     )
-
-
-def _file() -> Path:
-    return cache_dir() / _FILE_NAME
-
-
-def _key(threads: int, arithmetic: str) -> str:
-    return f"{_machine()} | {threads} threads | {arithmetic}"
-
-
-def _machine() -> str:
-    """Name the processor and how many cores of it there are."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    except OSError:  # not Linux
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    name = next(names, "") or platform.processor() or platform.machine()
-    return f"{name} × {os.cpu_count()}"
-
-
-def _entries() -> dict[str, object]:
-    """Read the cache file; one that cannot be read counts as empty and is written anew."""
-    try:
-        entries = json.loads(_file().read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return entries if isinstance(entries, dict) else {}
-
-
-def _store(key: str, rates: Rates) -> None:
-    """Write in one rename, so that a second engine never reads half a file."""
-    path = _file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(f".{os.getpid()}")
-    entries = _entries() | {key: asdict(rates)}
-    partial.write_text(json.dumps(entries, indent=1), "utf-8")
-    partial.replace(path)

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from core.machine import Peaks
 from core.request import FinishReason, Request, RequestId
 from core.step import StepPlan, StepResult
 from core.wire import (
@@ -31,6 +30,7 @@ from core.wire import (
     ToEngine,
 )
 from engine.grammar_queue import Compile, Compiled, GrammarQueue, no_grammars
+from engine.idle_measurement import IdleMeasurement, MeasurePeaks, no_peaks
 from engine.runner import Runner
 from engine.submits import no_fault
 from scheduler.record import PlanRecord
@@ -41,16 +41,12 @@ log = logging.getLogger("floorline.engine")
 CLOSED: Final = None  # in the inbox: the server is gone
 
 
-def no_peaks() -> Peaks:
-    """Know nothing of a device that cannot be measured."""
-    return Peaks(dram=None, cache=None, cache_bytes=0, flops=None, arithmetic="none")
-
-
 class EngineLoop:
     """Runs until the server drains it or goes away.
 
     Invariant: records tile the time. Each step starts where the last record ended, or where an
-        idle engine got its next message; each submitted id is in exactly one `ended`.
+        idle engine got its next message; each submitted id is in exactly one `ended`. No
+        measurement runs while a request is there, and the inbox is read after each of its slices.
     """
 
     def __init__(
@@ -61,13 +57,14 @@ class EngineLoop:
         publish: Callable[[FromEngine], None],
         now_ns: Callable[[], int] = time.monotonic_ns,
         compile_grammar: Compile = no_grammars,
-        measure_peaks: Callable[[], Peaks] = no_peaks,
+        measure_peaks: MeasurePeaks = no_peaks,
         fault_in: Callable[[Submit], str] = no_fault,
     ) -> None:
         self._scheduler, self._runner = scheduler, runner
         self._inbox, self._send, self._now_ns = inbox, publish, now_ns
         self._compiling = GrammarQueue(compile_grammar, inbox.put)
-        self._measure_peaks, self._fault_in = measure_peaks, fault_in
+        self._measurement = IdleMeasurement(measure_peaks)
+        self._fault_in = fault_in
         self._ended: list[Ended] = []  # not yet reported
         self._steps = 0
         self._draining = self._closed = False
@@ -82,11 +79,13 @@ class EngineLoop:
             else:
                 self._idle()
             self._receive()
+        self._measurement.drop()
         self._compiling.close()
 
     def step(self) -> None:
         """Decide, compute, apply, tell."""
         received_ns = self._now_ns()
+        self._measurement.worked(received_ns)
         plan = self._scheduler.plan()
         record = self._scheduler.record(plan)
         planned_ns = self._now_ns()
@@ -119,9 +118,10 @@ class EngineLoop:
                 self._note(self._withdraw(id, FinishReason.ABORTED) or self._scheduler.abort(id))
             case Drain():
                 self._draining = True
+                self._measurement.drop()
             case Remeasure():
-                if not self._scheduler.has_work:  # the time counts as idle
-                    self._send(Measured(self._measure_peaks()))
+                if not (self._scheduler.has_work or self._draining):
+                    self._measurement.ask(self._now_ns())
             case _:
                 self._closed = True
 
@@ -223,17 +223,38 @@ class EngineLoop:
         )
 
     def _idle(self) -> None:
-        """Say that nothing is live, then wait for a message; the wait ends the idle span.
+        """Say that nothing is live, then measure if asked, or wait for a message.
 
-        A drained loop ends here instead.
+        What makes work ends the idle span; a drained loop ends here instead.
         """
         self._mark_ns += self._publish_ns
-        pool, publish_ns = self._pool_state(), self._publish_ns
-        self._publish(Idle(self._mark_ns, publish_ns, self._take_ended(), pool))
+        measures = self._may_measure
+        self._rest(self._mark_ns, self._publish_ns, measures)
         self._closed |= self._drained
         while not (self._closed or self._drained or self._scheduler.has_work or self._ended):
-            self._handle(self._inbox.get())
+            if self._may_measure != measures:
+                measures = not measures
+                self._rest(self._now_ns(), 0, measures)
+            if measures:
+                self._measure()
+                self._receive()
+            else:
+                self._handle(self._inbox.get())
         self._mark_ns, self._publish_ns = self._now_ns(), 0
+
+    def _rest(self, start_ns: int, publish_ns: int, measures: bool) -> None:
+        pool = self._pool_state()
+        self._send(Idle(start_ns, publish_ns, self._take_ended(), pool, measures))
+
+    @property
+    def _may_measure(self) -> bool:
+        """Whether to measure now, on an idle engine: not for one who waits for a grammar."""
+        return self._measurement.under_way and not self._compiling
+
+    def _measure(self) -> None:
+        peaks = self._measurement.run_slice()
+        if peaks is not None:
+            self._send(Measured(peaks))
 
     @property
     def _drained(self) -> bool:

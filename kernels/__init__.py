@@ -3,7 +3,7 @@
 Knows no request, no file and no torch. Importing raises ImportError where nothing is compiled.
 """
 
-from kernels._native import NativeModel, Unsupported, isas, product
+from kernels._native import NativeModel, Reader, Unsupported, isas, product
 from kernels.build import NativeOptions, build_model
 from kernels.packing import PackedMatrix, pack
 
@@ -11,6 +11,7 @@ __all__ = [
     "NativeModel",
     "NativeOptions",
     "PackedMatrix",
+    "Reader",
     "Unsupported",
     "build_model",
     "isas",

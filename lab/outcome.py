@@ -18,6 +18,7 @@ LEFT_OUT: Final[Mapping[str, str]] = {
     "overrun": "tokens sampled after a stop",
     "failed": "steps that failed",
     "idle": "waiting for work",
+    "calibration": "measuring the machine's peaks while no request is there",
     "server": "what lies outside the engine: HTTP, the socket, the client",
 }
 

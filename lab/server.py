@@ -43,7 +43,7 @@ class Load:
         lost = {
             str(cause): self.window.grew("floorline_lost_seconds_total", cause=cause) or 0.0
             for cause in LostCause
-            if idle or cause is not LostCause.IDLE
+            if idle or cause not in (LostCause.IDLE, LostCause.CALIBRATION)
         }
         return Account(self.window.grew("floorline_floor_seconds_total") or 0.0, lost)
 

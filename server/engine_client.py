@@ -267,7 +267,7 @@ class EngineClient:
             case Idle():
                 observer.on_idle(message)
                 if observer.wants_peaks():
-                    log.warning("steps took less than their floor: measuring the peaks again")
+                    log.warning("steps took less than their floor: measuring the peaks while idle")
                     self._send(Remeasure())
             case Measured(peaks):
                 observer.on_peaks(peaks)

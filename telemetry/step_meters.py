@@ -130,8 +130,9 @@ class StepMeters:
     def spans(self, spans: Spans) -> None:
         """Book what the clock found outside of records."""
         self._wall.add(spans.wall)
-        if spans.idle or spans.gap:  # records tile a busy engine's time
+        if spans.resting:  # records tile a busy engine's time
             self.lost(LostCause.IDLE, spans.idle)
+            self.lost(LostCause.CALIBRATION, spans.calibration)
             self.lost(LostCause.HOST, spans.gap)
 
     def published(self, ns: int) -> None:

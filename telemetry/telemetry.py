@@ -23,7 +23,7 @@ from telemetry.aliases import VllmAliases
 from telemetry.books import Books
 from telemetry.burst import Burst
 from telemetry.cost import CostObject, Timings, bill, timings
-from telemetry.doubt import PeakDoubt, verdict
+from telemetry.doubt import PeakDoubt
 from telemetry.engine_clock import EngineClock, Spans
 from telemetry.engine_model import EngineModel, engine_model
 from telemetry.history import History
@@ -153,7 +153,7 @@ class Telemetry:
         spans = self._engine_clock.record(report.start_ns, report.end_ns)
         self._steps.spans(spans)
         self._prefix.admitted(report, [burst.entries[seat] for seat in seats])
-        self._books.take(report, sent_ns, seats, spans.idle + spans.gap, burst)
+        self._books.take(report, sent_ns, seats, spans.resting, burst)
 
     def _account(self, burst: Burst) -> None:
         """Work out what a burst of steps cost, and who pays."""
@@ -162,7 +162,7 @@ class Telemetry:
         accounts = account_steps(arithmetic, peaks, reports, burst.wasted)
         kinds = self._books.charge(burst, accounts)
         self._steps.steps(reports, accounts, kinds)
-        self._doubt.step(bool(accounts.violation.any()))
+        self._doubt.steps(accounts.violation, accounts.floors.compute_bound)
         self._history.add(reports, accounts, kinds)
         self._prefix.saved(saving_of(arithmetic, peaks, accounts))
         self._show_pool(reports[-1].pool)
@@ -172,7 +172,7 @@ class Telemetry:
         """Start an idle span; a scrape extends it to its own moment."""
         now_ns = self._now_ns()
         self._steps.published(idle.publish_ns)
-        self._book(self._engine_clock.rest(idle.start_ns), now_ns)
+        self._book(self._engine_clock.rest(idle.start_ns, idle.measuring), now_ns)
         self._settle(idle.ended, idle.pool, now_ns)
 
     @_up_to_date
@@ -184,7 +184,7 @@ class Telemetry:
     def on_peaks(self, peaks: Peaks) -> None:
         """Divide by what was measured from here on; floors of past steps stay as they were."""
         assert self._engine is not None, "peaks before Ready"
-        log.warning(verdict(self._engine.peaks, peaks))
+        log.warning(self._doubt.answered(self._engine.peaks, peaks))
         self._engine = self._engine.with_peaks(peaks)
         self._steps.peaks(self._engine.peaks)
 
@@ -288,7 +288,7 @@ class Telemetry:
     def _book(self, spans: Spans, now_ns: int) -> None:
         """Book what the clock found outside of records."""
         self._steps.spans(spans)
-        self._books.spend_shared("idle", spans.idle + spans.gap, now_ns)
+        self._books.spend_shared("idle", spans.resting, now_ns)
 
     def _settle(self, ended: Iterable[Ended], pool: PoolState, now_ns: int) -> None:
         self._books.end(ended, now_ns)

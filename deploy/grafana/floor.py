@@ -70,7 +70,7 @@ def _work() -> tuple[timeseries.Panel, ...]:
                 "{{cause}}": rate("lost_seconds_total", "cause"),
             },
             {"useful floor": GREEN, "memory_shortfall": ORANGE, "compute_shortfall": RED,
-             "sample": CYAN, "host": PURPLE, "idle": GREY,
+             "sample": CYAN, "host": PURPLE, "idle|calibration": GREY,
              "recompute|overrun|failed": YELLOW},
         ),
         panels.stack(

@@ -17,6 +17,10 @@ struct Isa {
                   Team&);
   // Read memory once as a step reads weights, and do nothing else: what the floor is made of.
   uint64_t (*read)(const uint8_t* data, size_t bytes, Team&);
+  // Read a working set round and round in pieces, from `start` on, and note what each piece took,
+  // until there are `capacity` of them or `limit_ns` are over. Returns: how many there are.
+  int (*time_pieces)(const uint8_t* data, size_t set, size_t piece, size_t start, int64_t limit_ns,
+                     int64_t* took_ns, int capacity, Team&);
 };
 
 // Give the entry points by name, or the fastest that this processor runs where `name` is empty.

@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "native_model.h"
+#include "reader.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -123,6 +124,13 @@ void step(NativeModel& self, const Array& tokens, const Array& positions, const 
   self.step(b);
 }
 
+void build_reader(Reader* self, size_t bytes, int threads, const std::string& isa) {
+  if (threads < 1) refuse("threads", "must be at least 1");
+  if (find_isa(isa.c_str()) == nullptr)
+    throw Unsupported("unsupported: no instruction set '" + isa + "' here");
+  new (self) Reader(bytes, threads, isa);
+}
+
 // y = x times the packed matrix, computed as in a step.
 void product(const Array& x, const nb::tuple& packed, const Writable& y,
              const std::string& activations, int threads, const std::string& isa_name) {
@@ -170,6 +178,11 @@ NB_MODULE(_native, m) {
       .def_prop_ro("threads", &NativeModel::threads)
       .def_prop_ro("weight_bytes", &NativeModel::weight_bytes)
       .def_prop_ro("kv_bytes", &NativeModel::kv_bytes);
+  nb::class_<Reader>(m, "Reader")
+      .def("__init__", &build_reader, "num_bytes"_a, nb::kw_only(), "threads"_a, "isa"_a = "")
+      .def("touch", &Reader::touch, "begin"_a, "end"_a, nb::call_guard<nb::gil_scoped_release>())
+      .def("read", &Reader::read, nb::kw_only(), "set"_a, "piece"_a, "start"_a, "limit_ns"_a,
+           nb::call_guard<nb::gil_scoped_release>());
   m.def("product", &product, "x"_a, "packed"_a, "y"_a, nb::kw_only(), "activations"_a = "int8",
         "threads"_a = 1, "isa"_a = "");
   m.def("isas", &isa_names);

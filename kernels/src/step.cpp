@@ -4,6 +4,8 @@
 #include "phases.h"
 #include "rows.h"
 
+#include <time.h>
+
 namespace floorline::FLOORLINE_ISA {
 namespace {
 
@@ -229,31 +231,80 @@ void product(const Matrix& matrix, const Activations& x, int rows, bool integer_
   });
 }
 
+// Sums of all that was read, so that no read can be left out.
+struct Reads {
+  Lanes sums[4] = {zeros(), zeros(), zeros(), zeros()};
+
+  void read(const uint8_t* data, size_t begin, size_t end) {
+    for (size_t i = begin; i + 256 <= end; i += 256) UNROLL
+      for (int j = 0; j < 4; ++j) {
+        prefetch(data + i + j * 64 + kAhead);
+        sums[j] = add(sums[j], load(reinterpret_cast<const float*>(data + i + j * 64)));
+      }
+  }
+
+  uint64_t bits() const {
+    const float x = sum(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
+    uint32_t bits;
+    std::memcpy(&bits, &x, 4);
+    return bits;
+  }
+};
+
 uint64_t read(const uint8_t* data, size_t bytes, Team& team) {
   std::atomic<uint64_t> all{0};
   constexpr size_t kRun = 96 << 10;  // a draw interrupts the stream
   const int chunks = static_cast<int>((bytes + kRun - 1) / kRun);
   team.run([&](Member& me) {
-    Lanes sums[4] = {zeros(), zeros(), zeros(), zeros()};
+    Reads reads;
     share(me, chunks, [&](int chunk) {
       const size_t begin = chunk * kRun, end = begin + kRun < bytes ? begin + kRun : bytes;
-      for (size_t i = begin; i + 256 <= end; i += 256) UNROLL
-        for (int j = 0; j < 4; ++j) {
-          prefetch(data + i + j * 64 + kAhead);
-          sums[j] = add(sums[j], load(reinterpret_cast<const float*>(data + i + j * 64)));
-        }
+      reads.read(data, begin, end);
     });
-    float x = sum(add(add(sums[0], sums[1]), add(sums[2], sums[3])));
-    uint32_t bits;
-    std::memcpy(&bits, &x, 4);
-    all += bits;
+    all += reads.bits();
   });
   return all;
+}
+
+int64_t now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+// All pieces are phases of one region: waking a worker takes longer than reading a small piece.
+int time_pieces(const uint8_t* data, size_t set, size_t piece, size_t start, int64_t limit_ns,
+                int64_t* took_ns, int capacity, Team& team) {
+  std::atomic<uint64_t> all{0};
+  std::atomic<bool> over{false};
+  int count = 0;
+  size_t at = start;
+  const int64_t first_ns = now_ns();
+  int64_t last_ns = first_ns;
+  auto piece_read = [&] {
+    const int64_t ended_ns = now_ns();
+    took_ns[count++] = ended_ns - last_ns;
+    last_ns = ended_ns;
+    at = at + 2 * piece <= set ? at + piece : 0;
+    if (count == capacity || ended_ns - first_ns >= limit_ns)
+      over.store(true, std::memory_order_relaxed);  // the end of the phase publishes it
+  };
+  team.run([&](Member& me) {
+    Reads reads;
+    const size_t parts = static_cast<size_t>(me.team_size());
+    auto part = [&](int i, int) {
+      reads.read(data + at, piece / parts * i / 256 * 256, piece / parts * (i + 1) / 256 * 256);
+    };
+    while (!over.load(std::memory_order_acquire))
+      me.share(static_cast<int>(parts), 1, Draw::chunks, part, [] {}, piece_read);
+    all += reads.bits();
+  });
+  return count;
 }
 
 }  // namespace
 
 extern const Isa kIsa;
-const Isa kIsa = {FLOORLINE_ISA_NAME, step, product, read};
+const Isa kIsa = {FLOORLINE_ISA_NAME, step, product, read, time_pieces};
 
 }  // namespace floorline::FLOORLINE_ISA

@@ -104,3 +104,27 @@ def test_a_step_that_fits_into_the_cache_stands_beside_one_that_does_not() -> No
     floors = account_steps(TINY, device, [small, large], [{}, {}]).floors
     assert floors.in_cache.tolist() == [True, False]
     assert np.allclose(floors.memory_s * [5e9, 1e9], TINY.embedding_row_bytes * np.array([1, 2]))
+
+
+def test_a_step_in_the_cache_is_held_against_the_rate_of_its_own_working_set() -> None:
+    row = TINY.embedding_row_bytes
+    curve = ((row, 8e9), (3 * row, 5e9))
+    device = replace(peaks(1e9, 1e15, 5e9, cache_bytes=6 * row), cache_curve=curve)
+    many = [report(distinct_token_ids=count) for count in (1, 2, 3, 5, 6, 7)]
+    floors = account_steps(TINY, device, many, [{}] * len(many)).floors
+    assert floors.in_cache.tolist() == [True] * 5 + [False]
+    rates = np.array([8e9, 8e9, 5e9, 5e9, 5e9, 1e9])
+    assert np.allclose(floors.memory_s * rates, row * np.array([1, 2, 3, 5, 6, 7]))
+    for k, step in enumerate(many):
+        assert floor_of(account_step(TINY, device, step, {}).work, device) == floors[k]
+
+
+def test_a_set_smaller_than_any_that_was_read_is_held_against_the_smallest() -> None:
+    row = TINY.embedding_row_bytes
+    device = replace(peaks(1e9, 1e15, 5e9, cache_bytes=8 * row), cache_curve=((4 * row, 9e9),))
+    floors = account_steps(TINY, device, [report(distinct_token_ids=1)], [{}]).floors
+    assert floors.memory_s[0] == pytest.approx(row / 9e9)
+    assert (
+        floor_of(account_step(TINY, device, report(distinct_token_ids=1), {}).work, device)
+        == (floors[0])
+    )

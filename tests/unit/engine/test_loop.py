@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from queue import SimpleQueue
 from typing import Any
 
@@ -30,6 +30,7 @@ from core.wire import (
     ToEngine,
 )
 from engine.grammar_queue import Compile, Compiled, no_grammars
+from engine.idle_measurement import IdleMeasurement, MeasurePeaks
 from engine.loop import CLOSED, EngineLoop
 from engine.runner import Runner
 from engine.submits import no_fault
@@ -63,6 +64,12 @@ def submit(name: str, prompt: int = 3, max_tokens: int = 2) -> Submit:
 PEAKS = Peaks(dram=None, cache=None, cache_bytes=7, flops=None, arithmetic="fp32")
 
 
+def at_once() -> Generator[None, None, Peaks]:
+    """Measure in a single slice."""
+    yield from ()
+    return PEAKS
+
+
 class Harness:
     """Feeds the loop a script: `on_message(n, message)` may put more into the inbox."""
 
@@ -71,6 +78,7 @@ class Harness:
         runner: Runner | None = None,
         num_blocks: int = 64,
         compile_grammar: Compile = no_grammars,
+        measure_peaks: MeasurePeaks | None = None,
         fault_in: Callable[[Submit], str] = no_fault,
     ) -> None:
         self.inbox: SimpleQueue[ToEngine | Compiled | None] = SimpleQueue()
@@ -84,7 +92,7 @@ class Harness:
             self._publish,
             TickingClock(),
             compile_grammar,
-            lambda: PEAKS,
+            measure_peaks or at_once,
             fault_in,
         )
 
@@ -121,6 +129,118 @@ def test_an_idle_loop_measures_its_peaks_again_and_a_busy_one_does_not() -> None
     assert kinds.index("Measured") < kinds.index("StepReport")
     (measured,) = [message for message in sent if isinstance(message, Measured)]
     assert measured.peaks == PEAKS
+
+
+class Slices:
+    """A measurement of `count` slices that notes what happens; `during(n)` runs in slice n."""
+
+    def __init__(self, count: int, during: Callable[[int], None] = lambda n: None) -> None:
+        self.count, self.during = count, during
+        self.log: list[object] = []
+
+    def __call__(self) -> Generator[None, None, Peaks]:
+        try:
+            for n in range(self.count):
+                self.log.append(n)
+                self.during(n)
+                yield
+        except GeneratorExit:
+            self.log.append("dropped")
+            raise
+        return PEAKS
+
+
+def test_a_request_that_comes_while_the_peaks_are_measured_is_taken_before_the_next_slice() -> None:
+    def during(n: int) -> None:
+        if n == 1:
+            harness.inbox.put(submit("a", max_tokens=2))
+        if n == 3:
+            harness.inbox.put(Drain())
+
+    slices = Slices(5, during)
+    harness = Harness(measure_peaks=slices)
+    harness.react = lambda message: slices.log.append(type(message).__name__)
+    harness.inbox.put(Remeasure())
+    harness.loop.run()
+    idle = "Idle"
+    assert slices.log == [
+        *(idle, idle, 0, 1, "StepReport", "StepReport"),
+        *(idle, 2, 3, "dropped", idle),
+    ]
+
+
+def test_a_measurement_goes_on_where_work_interrupted_it_and_ends_with_its_peaks() -> None:
+    def during(n: int) -> None:
+        if n == 1:
+            harness.inbox.put(submit("a", max_tokens=1))
+
+    def react(message: FromEngine) -> None:
+        if isinstance(message, Measured):
+            harness.inbox.put(Drain())
+
+    slices = Slices(4, during)
+    harness = Harness(measure_peaks=slices)
+    harness.react = react
+    harness.inbox.put(Remeasure())
+    harness.loop.run()
+    assert slices.log == [0, 1, 2, 3]
+    kinds = [type(message).__name__ for message in harness.sent]
+    assert kinds.index("StepReport") < kinds.index("Measured")
+
+
+def test_the_engine_says_from_when_to_when_it_measured() -> None:
+    def react(message: FromEngine) -> None:
+        if isinstance(message, Measured):
+            harness.inbox.put(submit("a", max_tokens=1))
+            harness.inbox.put(Drain())
+
+    harness = Harness(measure_peaks=Slices(3))
+    harness.react = react
+    harness.inbox.put(Remeasure())
+    harness.loop.run()
+    idles = [message for message in harness.sent if isinstance(message, Idle)]
+    assert [idle.measuring for idle in idles[:3]] == [False, True, False]
+    assert idles[0].start_ns < idles[1].start_ns < idles[2].start_ns
+
+
+def test_nothing_is_measured_while_a_request_waits_for_its_grammar() -> None:
+    released = threading.Event()
+
+    def compile_grammar(grammar: Grammar) -> None:
+        assert released.wait(PATIENCE_S)
+
+    def during(n: int) -> None:
+        if n == 0:
+            harness.inbox.put(
+                replace(submit("a", max_tokens=1), grammar=Grammar(GrammarKind.REGEX, "a"))
+            )
+        if n == 1:
+            harness.inbox.put(Drain())
+
+    def react(message: FromEngine) -> None:
+        slices.log.append(type(message).__name__)
+        if isinstance(message, Idle) and not message.measuring and 0 in slices.log:
+            released.set()
+
+    slices = Slices(3, during)
+    harness = Harness(compile_grammar=compile_grammar, measure_peaks=slices)  # type: ignore[arg-type]
+    harness.react = react
+    harness.inbox.put(Remeasure())
+    harness.loop.run()
+    step, second = slices.log.index("StepReport"), slices.log.index(1)
+    assert slices.log.index(0) < step < second
+
+
+def test_a_measurement_that_finds_no_time_to_end_is_dropped() -> None:
+    slices = Slices(3, lambda n: None)
+    measurement = IdleMeasurement(slices)
+    measurement.ask(now_ns=0)
+    measurement.run_slice()
+    measurement.worked(now_ns=30 * 10**9)
+    assert measurement.under_way
+    measurement.worked(now_ns=61 * 10**9)
+    assert not measurement.under_way
+    assert slices.log == [0, "dropped"]
 
 
 def test_records_tile_the_time_and_segments_fill_each_record() -> None:

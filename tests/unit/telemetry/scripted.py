@@ -83,6 +83,11 @@ class Scripted:
         )
         self.mark_ns = end_ns
 
+    def measure(self, ms: int) -> None:
+        """Measure the peaks from now on; `ms` later something else comes."""
+        self.telemetry.on_idle(Idle(self.mark_ns, 0, (), POOL, measuring=True))
+        self.clock.now_ns = self.mark_ns = self.mark_ns + ms * MS
+
     def idle(self, ms: int, ended: dict[str, FinishReason] | None = None) -> None:
         """Rest after 50 µs of publishing; work comes `ms` later."""
         start_ns = self.mark_ns + 50_000

@@ -34,6 +34,7 @@ class Workload:
             for action, odds in (
                 (self.receive, 0.5),
                 (self.idle, 0.1 if not self.known else 0.0),
+                (self.measure, 0.05 if not self.known else 0.0),
                 (self.late_stop, 0.1),
                 (self.abort, 0.05),
                 (self.fault, 0.03),
@@ -119,6 +120,9 @@ class Workload:
 
     def idle(self) -> None:
         self.script.idle(self.random.randint(0, 50))
+
+    def measure(self) -> None:
+        self.script.measure(self.random.randint(0, 50))
 
     def scrape(self) -> None:
         self.script.scrape()

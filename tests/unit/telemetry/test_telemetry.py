@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import subprocess
 
@@ -364,6 +365,68 @@ def test_violations_that_no_measurement_explains_ask_once_a_minute() -> None:
     assert not script.telemetry.wants_peaks()
     script.idle(60_000)
     assert script.telemetry.wants_peaks()
+
+
+def test_the_pause_doubles_up_to_an_hour_while_no_measurement_raises_a_peak() -> None:
+    script = Scripted(peaks=measured(1e6))
+    asked_min = []
+    for minute in range(200):
+        one_request(script, f"r{minute}")
+        if script.telemetry.wants_peaks():
+            asked_min.append(minute)
+            script.telemetry.on_peaks(measured(1e6))
+        script.idle(60_000)
+    assert asked_min[:6] == [0, 1, 3, 7, 15, 31]
+    assert asked_min[6:] == [63, 123, 183]
+
+
+def test_a_peak_that_rose_makes_the_pause_short_again() -> None:
+    script = Scripted(peaks=measured(1e6))
+    asked_min = []
+    for minute in range(12):
+        one_request(script, f"r{minute}")
+        if script.telemetry.wants_peaks():
+            asked_min.append(minute)
+            rose = len(asked_min) == 3
+            script.telemetry.on_peaks(measured(2e6 if rose or minute > 3 else 1e6))
+        script.idle(60_000)
+    assert asked_min[:4] == [0, 1, 3, 7]
+    assert asked_min[4] == 8
+
+
+@pytest.mark.parametrize("given", ["dram", "flops"])
+def test_a_measurement_that_cannot_change_what_is_in_doubt_is_not_asked_for(given: str) -> None:
+    slow = measured(1e6)
+    changed = dataclasses.replace(slow, **{given: Peak(1e6, PeakSource.GIVEN)})
+    if given == "flops":  # so slow that FLOPs make each floor
+        changed = dataclasses.replace(changed, dram=Peak(1e12, PeakSource.MEASURED))
+    script = Scripted(peaks=changed)
+    one_request(script, "a")
+    assert script.scrape()("floorline_floor_violations_total") > 0
+    assert not script.telemetry.wants_peaks()
+
+
+def test_measuring_the_peaks_is_lost_time_of_its_own() -> None:
+    script = Scripted()
+    script.idle(100)
+    script.measure(40)
+    script.idle(10)
+    one_request(script)
+    scrape = script.scrape()
+    lost = "floorline_lost_seconds_total"
+    assert scrape(lost, cause="calibration") == pytest.approx(0.04005)  # until it said its end
+    assert scrape(lost, cause="idle") == pytest.approx(0.11005)
+    assert_time_law(script)
+
+
+def test_a_scrape_in_the_middle_of_a_measurement_books_it_as_one() -> None:
+    script = Scripted()
+    script.measure(40)
+    assert script.scrape()("floorline_lost_seconds_total", cause="calibration") == pytest.approx(
+        0.040
+    )
+    one_request(script)
+    assert_time_law(script)
 
 
 def test_peaks_that_were_given_are_not_doubted() -> None:
