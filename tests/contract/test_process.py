@@ -38,8 +38,15 @@ class Process:
 
     @property
     def engine_pid(self) -> int:
+        """The child that is the engine; another renders chat templates."""
         pid = self.popen.pid
-        return int(Path(f"/proc/{pid}/task/{pid}/children").read_text())
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        (engine,) = (
+            int(child)
+            for child in children
+            if b"\0engine\0" in Path(f"/proc/{child}/cmdline").read_bytes()
+        )
+        return engine
 
     def stream(self, max_tokens: int) -> Iterator[str]:
         body = {"prompt": "a", "max_tokens": max_tokens, "stream": True, "ignore_eos": True}
