@@ -13,6 +13,7 @@ from costmodel.account import LostCause
 from scheduler.waiting import Obstacle
 from server.errors import TABLE
 from tests.pages import ROOT, blocks
+from tests.test_architecture import MAY_IMPORT
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 RUN_BY_TESTS = {"README.md", "tutorial.md"}  # test_readme.py and test_tutorial.py
@@ -82,3 +83,10 @@ def test_the_log_has_each_of_its_entries_in_the_index() -> None:
     entries = re.findall(r"^## (\d{4}-\d\d-\d\d): (.*)$", log, re.MULTILINE)
     index = re.findall(r"^\| (\d{4}-\d\d-\d\d) \| \[([^\]]+)\]\(#", log, re.MULTILINE)
     assert index == entries
+
+
+def test_the_table_of_packages_says_what_each_may_import() -> None:
+    page = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
+    rows = re.findall(r"^\| `(\w+)/` \| [^|]+ \| ([^|]+) \| [^|]+ \|$", page, re.MULTILINE)
+    table = {package: set(re.findall(r"\w+", names)) for package, names in rows}
+    assert table == MAY_IMPORT
