@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.live import end
+from tests.pages import CI, ROOT, at, commands
 
-ROOT = Path(__file__).parents[2]
-CI = (ROOT / ".ci/run").read_text()
+PAGE = ROOT / "README.md"
 PREPARES_ONLY = {"make serve"}  # the fixture below runs it
 
 
-def commands() -> list[str]:
-    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    return [line for block in blocks for line in block.splitlines() if line.strip()]
-
-
 def test_the_readme_gives_commands() -> None:
-    assert len(commands()) > 10
+    assert len(commands(PAGE)) > 10
 
 
 def test_make_targets_in_the_readme_are_served_here_or_run_by_ci() -> None:
-    for command in commands():
+    for command in commands(PAGE):
         if command.startswith("make ") and command not in PREPARES_ONLY:
             assert command in CI.splitlines(), command
 
@@ -54,13 +47,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", [c for c in commands() if not c.startswith("make ")])
+@pytest.mark.parametrize("command", [c for c in commands(PAGE) if not c.startswith("make ")])
 def test_a_command_of_the_readme_works(command: str, url: str) -> None:
-    words = [
-        word.replace("localhost:8000", url.removeprefix("http://")) for word in shlex.split(command)
-    ]
-    if words[0].endswith("loadgen"):
-        words.append(url)
+    words = shlex.split(at(command, url))
     if words[0] == "curl":
         words.insert(1, "--fail")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)

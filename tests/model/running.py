@@ -75,7 +75,7 @@ class NativeModelUnderTest:
         prepared = prepare(ModelSettings(model=name), packer, progress=lambda _: None)
         return cls(prepared, load_weights(prepared.dir, prepared.config), threads)
 
-    def fresh_runner(self, num_blocks: int) -> ModelRunner:
+    def network(self, num_blocks: int) -> NativeNetwork:
         sizes = NativeSizes(
             num_blocks=num_blocks,
             block_size=BLOCK_SIZE,
@@ -84,7 +84,10 @@ class NativeModelUnderTest:
             threads=self.threads,
         )
         config, storage = self.prepared.config, self.prepared.storage
-        return ModelRunner(NativeNetwork(config, self.weights, storage, KVFormat.FP32, sizes))
+        return NativeNetwork(config, self.weights, storage, KVFormat.FP32, sizes)
+
+    def fresh_runner(self, num_blocks: int) -> ModelRunner:
+        return ModelRunner(self.network(num_blocks))
 
 
 class Runs(Protocol):
