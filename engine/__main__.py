@@ -54,14 +54,14 @@ def _give_way() -> None:
 
 def _calibrate(asked: int | None) -> int:
     from engine.build import resolve_threads
-    from engine.calibrate import arithmetics, describe, measure
+    from engine.calibrate import describe, measure_all
 
     try:
         threads = resolve_threads(asked)
     except SettingsError as error:
         print(f"floorline: error: {error}", file=sys.stderr)
         return 2
-    print(describe({kind: measure(threads, kind) for kind in arithmetics()}, threads))
+    print(describe(measure_all(threads), threads))
     return 0
 
 

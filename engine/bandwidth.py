@@ -25,9 +25,11 @@ _FEWEST_BYTES: Final = 16 * MIB
 _ROOM_SHARE: Final = 4  # at most a quarter of the memory that is free
 _TOUCH_BYTES: Final = 4 * MIB
 _TOUCH_NS: Final = 700_000_000  # making pages real is slow on a busy machine: then fewer of them
-_SET_NS: Final = 50_000_000
-_SET_MOST_NS: Final = 120_000_000  # for two rounds; the first of them fills the cache
-_ROUNDS: Final = 2
+_SET_NS: Final = 40_000_000
+_SETTLED_NS: Final = 30_000_000  # so long no piece was faster: on a busy machine that takes a while
+_SET_MOST_NS: Final = 180_000_000
+_ROUNDS: Final = 2  # the first one fills the cache
+_FASTER: Final = 0.98
 
 
 class Reader(Protocol):
@@ -100,22 +102,24 @@ def curve_of(reader: Reader, num_bytes: int) -> Generator[None, None, Curve]:
     points, at = [], 0
     while size >= LEAST_SET_BYTES:
         piece, at = min(size, PIECE_BYTES), at if at < size else 0
-        best_ns, spent_ns, pieces = 2**63, 0, 0
-        while not _enough(spent_ns, pieces * piece, size):
+        best_ns, best_at_ns, spent_ns, read_bytes = 2**63, 0, 0, 0
+        while not _enough(spent_ns, spent_ns - best_at_ns, read_bytes >= _ROUNDS * size):
             took_ns = reader.read(set=size, piece=piece, start=at, limit_ns=SLICE_NS)
             at = (at + len(took_ns) * piece) % size
-            best_ns = min(best_ns, max(min(took_ns), 1))
             spent_ns += sum(took_ns)
-            pieces += len(took_ns)
+            read_bytes += len(took_ns) * piece
+            if min(took_ns) < _FASTER * best_ns:
+                best_at_ns = spent_ns
+            best_ns = min(best_ns, max(min(took_ns), 1))
             yield
         points.append((size, piece / best_ns * 1e9))
         size //= 2
     return Curve.of(points)
 
 
-def _enough(spent_ns: int, read_bytes: int, set_bytes: int) -> bool:
-    rounds = read_bytes >= _ROUNDS * set_bytes
-    return spent_ns >= _SET_MOST_NS or (spent_ns >= _SET_NS and rounds)
+def _enough(spent_ns: int, settled_ns: int, rounds: bool) -> bool:
+    found = spent_ns >= _SET_NS and settled_ns >= _SETTLED_NS and rounds
+    return found or spent_ns >= _SET_MOST_NS
 
 
 def _touched(reader: Reader, num_bytes: int) -> Generator[None, None, int]:

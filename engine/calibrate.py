@@ -74,6 +74,13 @@ def measure(threads: int, arithmetic: str) -> Rates:
     return run(measuring(threads, arithmetic))
 
 
+def measure_all(threads: int) -> dict[str, Rates]:
+    """Measure memory once and each arithmetic; keep the best, as `measure` does."""
+    curve = run(_with_threads(threads, reading(threads)))
+    flops = {kind: run(_with_threads(threads, _products(threads, kind))) for kind in arithmetics()}
+    return {kind: keep(threads, kind, Rates(curve, one)) for kind, one in flops.items()}
+
+
 def measuring(threads: int, arithmetic: str, starts: int = 0) -> Generator[None, None, Rates]:
     """Measure in slices of some 10 ms each, with all threads; keep the best.
 

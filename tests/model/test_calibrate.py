@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -168,6 +169,23 @@ def test_a_measurement_can_stop_between_two_slices_and_leaves_the_file_as_it_is(
         assert torch.get_num_threads() == before
     slices.close()
     assert not cache.exists()
+
+
+def test_calibrating_measures_memory_once_for_all_arithmetics(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = []
+
+    def reading(threads: int) -> Generator[None, None, Curve]:
+        counted.append(threads)
+        return bandwidth.reading(threads)
+
+    monkeypatch.setattr(calibrate, "reading", reading)
+    rates = calibrate.measure_all(1)
+    assert counted == [1]
+    assert rates.keys() == set(calibrate.arithmetics())
+    assert all(cached_rates(1, kind) == one for kind, one in rates.items())
+    assert {one.starts for one in rates.values()} == {0}
 
 
 def test_given_peaks_need_no_slice(cache: Path) -> None:
