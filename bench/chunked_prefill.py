@@ -28,11 +28,11 @@ from core.settings import EngineSettings, ModelSettings, SchedulerSettings
 from core.step import StepPlan, StepResult
 from core.wire import Drain, FromEngine, StepReport, Submit
 from costmodel.work import Arithmetic
-from engine.build import load_engine
+from engine.load.load import load_engine
 from engine.loop import EngineLoop
-from engine.runner import Runner
+from engine.step.runner import Runner
 from kvcache.pool import BlockPool
-from loadgen.spec import positive
+from loadgen.load.spec import positive
 from scheduler.pace import pace_for, step_limit
 from scheduler.scheduler import Scheduler
 

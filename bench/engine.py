@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 from core.settings import EngineSettings
 from core.wire import Ready
-from server.engine_client import EngineClient
-from server.supervisor import launch_process
+from server.engines.client import EngineClient
+from server.engines.supervisor import launch_process
 
 
 @asynccontextmanager

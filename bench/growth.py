@@ -26,7 +26,7 @@ from bench.validate_costmodel import Point, fit, measure
 from core.errors import SettingsError
 from core.formats import WeightFormat
 from core.settings import EngineSettings, KVSettings, ModelSettings
-from engine.build import Engine, load_engine
+from engine.load.load import Engine, load_engine
 
 WIDTHS = (WeightFormat.FP16, WeightFormat.NATIVE)
 BATCHES = (1, 2, 4, 8, 16, 32)

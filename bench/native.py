@@ -13,10 +13,10 @@ import numpy as np
 from core.errors import SettingsError
 from core.formats import WeightFormat
 from core.model import ModelConfig, TensorRole
-from engine.build import resolve_threads
 from engine.checkpoint.locate import locate
-from engine.compiled import NATIVE_COMPILED
-from engine.rotary import inverse_frequencies
+from engine.forward.rotary import inverse_frequencies
+from engine.load.load import resolve_threads
+from engine.machine.compiled import NATIVE_COMPILED
 
 if TYPE_CHECKING:
     from kernels import NativeModel
@@ -48,7 +48,7 @@ def load(weights: WeightFormat, threads: int, clock: str = "wall", **options: An
     if not NATIVE_COMPILED:
         raise SettingsError("the native kernels are not compiled here")
     threads = resolve_threads(threads)
-    from engine.packing import PanelPacker
+    from engine.prepare.packing import PanelPacker
     from kernels import NativeOptions, PackedMatrix, build_model
 
     checkpoint = locate("smollm2-135m", 0).open()

@@ -21,7 +21,7 @@ from core.model import ModelConfig
 from core.request import FinishReason, RequestId, SamplingParams
 from core.settings import EngineSettings, TelemetrySettings
 from core.wire import Fault, Idle, Ready, StepReport, Submit
-from server.engine_client import EngineClient
+from server.engines.client import EngineClient
 from telemetry.telemetry import Telemetry
 
 USD_PER_HOUR = 0.10

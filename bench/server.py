@@ -28,8 +28,8 @@ from typing import Any
 
 from bench.bars import Bar
 from bench.command import Command, start
-from lab.server import RING_STEPS, Server, serving
-from loadgen.spec import server_url
+from lab.measure.server import RING_STEPS, Server, serving
+from loadgen.load.spec import server_url
 
 POISSON = ("--requests", "40", "--prompt", "32-96", "--output", "16-48")
 LOADS = {

@@ -27,7 +27,7 @@ from core.machine import Peaks
 from core.request import FinishReason, RequestId, SamplingParams
 from core.settings import EngineSettings, ModelSettings, TelemetrySettings
 from core.wire import Fault, Idle, Ready, StepReport, Submit
-from server.engine_client import EngineClient, RequestStream
+from server.engines.client import EngineClient, RequestStream
 from telemetry.telemetry import Telemetry
 
 GOAL_PERCENT = 1.0

@@ -32,7 +32,7 @@ from core.step import Slice, StepPlan
 from core.wire import SliceRecord
 from costmodel.floor import floor_of
 from costmodel.work import Arithmetic
-from engine.build import Engine, load_engine
+from engine.load.load import Engine, load_engine
 
 BATCHES = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (16, 64, 256, 1024, 4096)

@@ -85,7 +85,7 @@ class Request:
     max_tokens: int
     sampling: SamplingParams = SamplingParams()
     stop_token_ids: frozenset[int] = frozenset()  # end-of-sequence among them, unless ignored
-    matcher: object | None = None  # of its grammar; `engine/grammar.py` alone looks inside
+    matcher: object | None = None  # of its grammar; `grammar/compile.py` alone looks inside
     tenant: str = DEFAULT_TENANT
     cache_salt: str = ""
     priority: int = 0  # lower is served first

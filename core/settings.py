@@ -1,4 +1,4 @@
-"""Every setting, once: its type, default, unit and help. `server/cli.py` derives flags from here.
+"""Every setting, once: its type, default, unit and help. `server/cli/main.py` derives flags from here.
 
 Nothing is read from the environment or a file here; `None` means "resolved at start".
 """
@@ -219,7 +219,7 @@ class TelemetrySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The whole tree; only `server/cli.py` sees it."""
+    """The whole tree; only `server/cli/main.py` sees it."""
 
     engine: EngineSettings = field(default_factory=EngineSettings)
     http: HttpSettings = field(default_factory=HttpSettings)

@@ -53,8 +53,8 @@ def _give_way() -> None:
 
 
 def _calibrate(asked: int | None) -> int:
-    from engine.build import resolve_threads
-    from engine.calibrate import describe, measure_all
+    from engine.load.load import resolve_threads
+    from engine.machine.calibrate import describe, measure_all
 
     try:
         threads = resolve_threads(asked)
@@ -66,11 +66,11 @@ def _calibrate(asked: int | None) -> int:
 
 
 def _describe(model: str) -> int:
-    from engine.build import resolve_threads
-    from engine.calibrate import cache_bytes
     from engine.checkpoint.locate import locate
-    from engine.compiled import NATIVE_COMPILED
-    from engine.own_formats import own_storage
+    from engine.load.load import resolve_threads
+    from engine.machine.calibrate import cache_bytes
+    from engine.machine.compiled import NATIVE_COMPILED
+    from engine.prepare.own_formats import own_storage
 
     try:
         checkpoint = locate(model, seed=0).open()

@@ -29,9 +29,9 @@ from core.wire import (
     Submit,
     ToEngine,
 )
-from engine.grammar_queue import Compile, Compiled, GrammarQueue, no_grammars
-from engine.idle_measurement import IdleMeasurement, MeasurePeaks, no_peaks
-from engine.runner import Runner
+from engine.machine.idle_measurement import IdleMeasurement, MeasurePeaks, no_peaks
+from engine.step.grammar_queue import Compile, Compiled, GrammarQueue, no_grammars
+from engine.step.runner import Runner
 from engine.submits import no_fault
 from scheduler.record import PlanRecord
 from scheduler.scheduler import Scheduler

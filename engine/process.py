@@ -25,9 +25,9 @@ from core.wire import (
     to_engine,
 )
 from costmodel.work import Arithmetic
-from engine.build import Engine, load_engine
-from engine.grammar_queue import Compiled
+from engine.load.load import Engine, load_engine
 from engine.loop import CLOSED, EngineLoop
+from engine.step.grammar_queue import Compiled
 from engine.submits import fault_in
 from kvcache.pool import BlockPool
 from scheduler.pace import pace_for

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import SettingsError
-from lab.answer import answer
-from lab.plan_text import render
-from lab.question import Question, add_options
-from loadgen.spec import filename
+from lab.plan.answer import answer
+from lab.plan.question import Question, add_options
+from lab.plan.text import render
+from loadgen.load.spec import filename
 
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
@@ -43,7 +43,7 @@ def plan_command(given: argparse.Namespace) -> int:
     """
     plan = answer(Question.read(given))
     if given.html:
-        from lab.plan_page import plan_page
+        from lab.plan.page import plan_page
 
         plan_page(plan).write(Path(given.html))
     print(json.dumps(plan, indent=1) if given.json else render(plan))

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
-from lab.outcome import Outcome, Row
-from lab.units import table
-from loadgen.page import COLOURS, Page, bars, figure, line
+from lab.measure.outcome import Outcome, Row
+from lab.measure.units import table
+from loadgen.show.page import COLOURS, Page, bars, figure, line
 
 WIDTH: Final = 98
 

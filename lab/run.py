@@ -17,17 +17,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from core.errors import SettingsError
-from costmodel.totals import Width
-from lab.describe import describe
+from costmodel.planning.totals import Width
 from lab.experiments import EXPERIMENTS
 from lab.experiments.base import Bench, Experiment
 from lab.experiments.widths import Widths
-from lab.outcome import Outcome
+from lab.measure.outcome import Outcome
+from lab.measure.server import Server, serving
+from lab.measure.subject import Subject, peaks_of
+from lab.measure.units import counted, scaled
+from lab.plan.describe import describe
 from lab.report import page_of, prediction_text, text_of
-from lab.server import Server, serving
-from lab.subject import Subject, peaks_of
-from lab.units import counted, scaled
-from loadgen.report import write_file
+from loadgen.report.summary import write_file
 
 INTERRUPTED: Final = 130
 REPORT_FILE, NUMBERS_FILE, PREDICTIONS_FILE = "report.html", "lab.json", "predictions.json"

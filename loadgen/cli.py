@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import SettingsError
-from loadgen import sweep
-from loadgen.campaign import run_plan
-from loadgen.observe import Record
+from loadgen.load.plan import Plan, follows_rate, load_plan, make_plan
+from loadgen.load.spec import PlanSpec, RunSpec
 from loadgen.options import gather, named, parser_of
-from loadgen.plan import Plan, follows_rate, load_plan, make_plan
-from loadgen.report import prepare_folder, read_run, report, write_file, write_run
+from loadgen.report import sweep
+from loadgen.report.summary import prepare_folder, read_run, report, write_file, write_run
+from loadgen.report.sweep import Summary
+from loadgen.report.verdict import Exit, exit_code
+from loadgen.run.campaign import run_plan
+from loadgen.run.record import Record
 from loadgen.selftest import selftest
-from loadgen.spec import PlanSpec, RunSpec
-from loadgen.sweep import Summary
-from loadgen.table import render, render_pair, render_rate, render_rates
-from loadgen.verdict import Exit, exit_code
+from loadgen.show.table import render, render_pair, render_rate, render_rates
 
 
 def _folder(given: Namespace, *inside: str) -> Path | None:
@@ -42,7 +42,7 @@ def _send(given: Namespace, plan: Plan, folder: Path | None) -> Summary:
 
 
 def _write_page(folder: Path, summary: Summary, records: Sequence[Record]) -> None:
-    from loadgen.html import run_page  # plotly takes a second to import
+    from loadgen.show.html import run_page  # plotly takes a second to import
 
     run_page(summary, records).write(folder / "report.html")
 
@@ -69,7 +69,7 @@ def _show_rates(given: Namespace, runs: dict[float, Summary], text: str, **more:
     points = [{"rate": rate, **summary} for rate, summary in runs.items()]
     summary = {**more, "points": points, "predicted": predicted}
     if folder := _folder(given):
-        from loadgen.html import sweep_page  # plotly takes a second to import
+        from loadgen.show.html import sweep_page  # plotly takes a second to import
 
         write_file(folder / "sweep.json", json.dumps(summary, indent=1) + "\n")
         sweep_page(text, points, predicted).write(folder / "report.html")

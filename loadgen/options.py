@@ -9,8 +9,8 @@ from importlib.metadata import version
 from typing import Any, NoReturn, TypeVar
 
 from core.errors import SettingsError
-from loadgen.draws import parse_arrival
-from loadgen.spec import (
+from loadgen.load.draws import parse_arrival
+from loadgen.load.spec import (
     PlanSpec,
     RunSpec,
     count,

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from loadgen.campaign import run_plan
-from loadgen.mock import Behaviour
-from loadgen.plan import make_plan
-from loadgen.report import report
-from loadgen.spec import PlanSpec, RunSpec
-from loadgen.verdict import Exit
+from loadgen.load.plan import make_plan
+from loadgen.load.spec import PlanSpec, RunSpec
+from loadgen.report.summary import report
+from loadgen.report.verdict import Exit
+from loadgen.run.campaign import run_plan
+from loadgen.run.mock import Behaviour
 
 OUTPUT_TOKENS = 32
 LADDER_PER_S = (25, 50, 100, 200, 400, 800)
@@ -26,7 +26,7 @@ RUNG_S = 4.0
 @contextmanager
 def mock_process(behaviour: Behaviour) -> Iterator[str]:
     """Serve from a process of its own, so that client and server share no interpreter."""
-    command = [sys.executable, "-m", "loadgen.mock", json.dumps(asdict(behaviour))]
+    command = [sys.executable, "-m", "loadgen.run.mock", json.dumps(asdict(behaviour))]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin

@@ -18,17 +18,17 @@ from typing import Any
 from core.errors import EngineStarting, ModelNotFound, ServiceError
 from core.settings import Settings
 from core.wire import Ready
-from server.aside import Aside
-from server.bodies import Head, Shape
-from server.engine_client import RETRY_AFTER_S
-from server.generation import Generation
-from server.observer import unharmed
-from server.prompts import ContextLimit, Prompts
-from server.submission import Submission
-from server.supervisor import Launcher, Supervisor, launch_process
-from server.templates import Templates
-from server.tokenizer import ModelTokenizer
-from server.validation import GenerationCall
+from server.answers.bodies import Head, Shape
+from server.answers.generation import Generation
+from server.answers.submission import Submission
+from server.contract.validation import GenerationCall
+from server.engines.client import RETRY_AFTER_S
+from server.engines.observer import unharmed
+from server.engines.supervisor import Launcher, Supervisor, launch_process
+from server.text.off_loop import Aside
+from server.text.prompts import ContextLimit, Prompts
+from server.text.templates import Templates
+from server.text.tokenizer import ModelTokenizer
 from telemetry.telemetry import Telemetry
 
 

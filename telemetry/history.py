@@ -11,8 +11,8 @@ from core.request import RequestId
 from core.wire import StepReport
 from costmodel.account import StepAccount, StepAccounts
 from costmodel.split import Ints
-from telemetry.entry import Entry, Stage
-from telemetry.labels import KINDS
+from telemetry.bill.entry import Entry, Stage
+from telemetry.series.labels import KINDS
 
 _STEPS: Final = 1000
 

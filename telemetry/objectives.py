@@ -11,8 +11,8 @@ from typing import Final
 from core.amounts import goal_s
 from core.errors import SettingsError
 from core.settings import TelemetrySettings
-from telemetry.catalog import METRICS, Kind, Needs
-from telemetry.labels import OBJECTIVES
+from telemetry.series.catalog import METRICS, Kind, Needs
+from telemetry.series.labels import OBJECTIVES
 
 MAX_BUCKETS: Final = 50  # of a histogram: they multiply the series
 

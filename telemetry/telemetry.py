@@ -19,24 +19,24 @@ from core.settings import TelemetrySettings
 from core.wire import Ended, Fault, Idle, PoolState, Ready, StepReport
 from costmodel.account import LostCause, account_steps
 from costmodel.saving import saving_of
-from telemetry.aliases import VllmAliases
-from telemetry.books import Books
-from telemetry.burst import Burst
-from telemetry.cost import CostObject, Timings, bill, timings
-from telemetry.doubt import PeakDoubt
-from telemetry.engine_clock import EngineClock, Spans
-from telemetry.engine_model import EngineModel, engine_model
+from telemetry.bill.cost import CostObject, Timings, bill, timings
+from telemetry.bill.money import Meter
+from telemetry.books.books import Books
+from telemetry.books.burst import Burst
+from telemetry.books.ledger import Ledger
+from telemetry.engine.clock import EngineClock, Spans
+from telemetry.engine.model import EngineModel, engine_model
+from telemetry.engine.remeasure import PeakDoubt
 from telemetry.history import History
-from telemetry.ledger import Ledger
-from telemetry.memory_meters import MemoryMeters
-from telemetry.money import Meter
-from telemetry.money_meters import MoneyMeters
 from telemetry.objectives import resolve
-from telemetry.prefix_meters import PrefixMeters
-from telemetry.registry import NS, Instruments
-from telemetry.request_meters import RequestMeters
-from telemetry.service_meters import ServiceMeters
-from telemetry.step_meters import StepMeters
+from telemetry.series.aliases import VllmAliases
+from telemetry.series.memory import MemoryMeters
+from telemetry.series.money import MoneyMeters
+from telemetry.series.prefixes import PrefixMeters
+from telemetry.series.registry import NS, Instruments
+from telemetry.series.requests import RequestMeters
+from telemetry.series.service import ServiceMeters
+from telemetry.series.steps import StepMeters
 
 NO_POOL: Final = PoolState(0, 0, 0, 0, 0, 0, 0)
 

@@ -24,8 +24,8 @@ from core.step import StepPlan, StepResult
 from core.wire import HEADER, Fault, PoolState, Ready, Start, ToEngine, frame, to_engine
 from costmodel.storage import kv_bytes_per_token, weight_bytes
 from engine.checkpoint.tokenizer import byte_tokenizer
-from engine.grammar_queue import Compile, Compiled, grammars_for
 from engine.loop import EngineLoop
+from engine.step.grammar_queue import Compile, Compiled, grammars_for
 from engine.submits import fault_in
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler

@@ -11,7 +11,7 @@ import yaml
 from core.errors import ServiceError
 from costmodel.account import LostCause
 from scheduler.waiting import Obstacle
-from server.errors import TABLE
+from server.http.errors import TABLE
 from tests.pages import ROOT, blocks
 from tests.test_architecture import MAY_IMPORT
 

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from lab.outcome import Outcome, Row
-from lab.server import Server, account_of, median_step
-from lab.subject import Subject
-from loadgen.spec import PlanSpec
+from lab.measure.outcome import Outcome, Row
+from lab.measure.server import Server, account_of, median_step
+from lab.measure.subject import Subject
+from loadgen.load.spec import PlanSpec
 
 FACTOR: float = 2.0  # a prediction that is off by more is flagged
 TRIES = 3  # of a load whose requests did not meet

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from lab.experiments.base import Bench, Experiment, steps_together, together, with_median
-from lab.outcome import Row, merged
+from lab.measure.outcome import Row, merged
 
 FREE: Final = 1.25  # batching is free while the step takes at most so many times that of batch 1
 

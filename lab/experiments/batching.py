@@ -9,11 +9,11 @@ from typing import Any
 
 from core.settings import Batching as Mode
 from lab.experiments.base import Bench, Experiment
-from lab.outcome import Row
-from lab.server import Load
-from lab.simulate import makespan_s
-from loadgen.plan import make_plan
-from loadgen.spec import PlanSpec
+from lab.measure.outcome import Row
+from lab.measure.server import Load
+from lab.measure.simulate import makespan_s
+from loadgen.load.plan import make_plan
+from loadgen.load.spec import PlanSpec
 
 MODES = (Mode.NONE, Mode.STATIC, Mode.CONTINUOUS)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from costmodel.capacity import crossover_tokens
+from costmodel.planning.capacity import crossover_tokens
 from lab.experiments.base import Bench, Experiment, steps_together, together, with_median
-from lab.outcome import Row, merged
+from lab.measure.outcome import Row, merged
 
 
 class Context(Experiment):

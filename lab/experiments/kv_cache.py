@@ -8,8 +8,8 @@ from typing import Any
 
 from costmodel.account import LostCause
 from lab.experiments.base import Bench, Experiment, decode_steps, together
-from lab.outcome import Account, Row
-from lab.server import account_of, median_step
+from lab.measure.outcome import Account, Row
+from lab.measure.server import account_of, median_step
 
 
 class KVCache(Experiment):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab.experiments.base import Bench, Experiment, together, with_median
-from lab.outcome import Row, merged
+from lab.measure.outcome import Row, merged
 
 OUTPUT_TOKENS = 4  # one alone may be a special token: it has no text, and is taken for no answer
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from costmodel.floor import memory_peak
 from lab.experiments.base import Bench, Experiment
-from lab.outcome import Account, Row, merged
-from lab.server import Load, account_of
-from lab.units import scaled
-from loadgen.join import divide
-from loadgen.spec import PlanSpec
+from lab.measure.outcome import Account, Row, merged
+from lab.measure.server import Load, account_of
+from lab.measure.units import scaled
+from loadgen.load.spec import PlanSpec
+from loadgen.report.join import divide
 
 SHARE_CONTEXT = 96  # the context at which the source text quotes the weights' share
 

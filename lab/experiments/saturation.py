@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lab.experiments.base import Bench, Experiment
-from lab.outcome import Row
-from lab.server import Server
-from loadgen.spec import PlanSpec
+from lab.measure.outcome import Row
+from lab.measure.server import Server
+from loadgen.load.spec import PlanSpec
 
 MAX_BATCH = 64  # the server's default --max-num-seqs
 KEEPS_UP = 0.9  # achieved / offered above which a rate is sustained

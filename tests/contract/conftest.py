@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from server.options import Given, resolve
-from server.serve import listen, serve_until, url_of
+from server.cli.options import Given, resolve
+from server.cli.serve import listen, serve_until, url_of
 from server.service import Service
 from tests.contract.speaker import SpeakingRunner
 from tests.fakes import ScriptedRunner

@@ -8,7 +8,7 @@ from typing import Final
 from core.request import Request, RequestId
 from core.step import Slice, StepPlan, StepResult
 from core.wire import TokenLogprobs
-from engine.grammar import Matcher
+from grammar.compile import Matcher
 from tests.fakes_engine import EOS, RecitingRunner, recite
 
 SAY: Final = b"say:"  # what follows, up to the next special token, is the answer

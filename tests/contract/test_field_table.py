@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from core.settings import HttpSettings
-from server.fields import Field, Structure, Support
-from server.kinds import (
+from server.contract.fields import Field, Structure, Support
+from server.contract.kinds import (
     Anything,
     Biases,
     Boolean,
@@ -26,7 +26,7 @@ from server.kinds import (
     Text,
     TokenId,
 )
-from server.validation import Validator
+from server.contract.validation import Validator
 from tests.contract.test_bad_input import CHAT, COMPLETIONS, JSON, USER
 
 TABLES = Validator(HttpSettings()).tables

@@ -14,7 +14,7 @@ import pytest
 
 from core.settings import Settings
 from core.wire import Abort, Finish, Submit
-from server.app import create_app
+from server.http.app import create_app
 from server.service import Service
 from tests.contract.conftest import Server
 from tests.fakes_engine import GatedRunner

@@ -17,7 +17,7 @@ from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
-SERVE = [sys.executable, "-m", "server.cli", "serve", "--port", "0", "--model", "tinygpt"]
+SERVE = [sys.executable, "-m", "server.cli.main", "serve", "--port", "0", "--model", "tinygpt"]
 READY = "floorline: ready on "
 
 

@@ -20,10 +20,10 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from server.cli import version
-from server.openapi import openapi
-from server.options import resolve
-from server.validation import Validator
+from server.cli.main import version
+from server.cli.options import resolve
+from server.contract.validation import Validator
+from server.http.openapi import openapi
 from tests.contract.conftest import Server
 
 FLAGS = {"max_n": "3", "max_prompts": "3", "max_request_tokens": "2000"}  # so that answers are soon

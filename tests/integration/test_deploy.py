@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from deploy.grafana import build
-from server.options import OPTIONS, parse
-from telemetry.catalog import METRICS, PREFIX, Kind, Metric
+from server.cli.options import OPTIONS, parse
+from telemetry.series.catalog import METRICS, PREFIX, Kind, Metric
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -72,7 +72,7 @@ def test_what_cannot_be_is_an_answer_and_no_error() -> None:
 
 def test_the_commands_load_neither_torch_nor_a_server() -> None:
     code = (
-        "import sys; from server.cli import main;"
+        "import sys; from server.cli.main import main;"
         "main(['plan', '--params', '7e9', '--device', 'h100']);"
         "import lab.run;"
         "print(sorted({'torch', 'transformers', 'fastapi', 'uvicorn'} & set(sys.modules)))"

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from loadgen.join import Scrape
+from loadgen.report.join import Scrape
 from tests.live import LiveServer, Serve
 
 MODELS = ("tinygpt", "smollm2-135m")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.cli import main
+from server.cli.main import main
 from telemetry.objectives import parse_buckets
 
 REFUSED = [

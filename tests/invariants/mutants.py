@@ -23,7 +23,7 @@ COPIED = (
     "kvcache",
     "costmodel",
     "scheduler",
-    "engine/runner.py",
+    "engine/step/runner.py",
     "tests",
     "pyproject.toml",
 )

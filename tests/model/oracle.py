@@ -12,8 +12,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from core.model import ModelConfig
 from core.settings import ModelSettings
 from engine.checkpoint.huggingface import hf_name
-from engine.prepare import PreparedModel
-from engine.weights import Weights, load_weights
+from engine.forward.weights import Weights, load_weights
+from engine.prepare.prepare import PreparedModel
 from tests.model.preparing import prepare_rows
 from tests.model.running import Model
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from core.formats import WeightFormat
 from core.settings import ModelSettings
-from engine.prepare import PreparedModel, prepare
-from engine.rows import RowPacker
+from engine.prepare.prepare import PreparedModel, prepare
+from engine.prepare.rows import RowPacker
 
 
 def prepare_rows(

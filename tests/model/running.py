@@ -14,17 +14,17 @@ from core.request import BlockId, Request, RequestId, SamplingParams
 from core.settings import ModelSettings, SchedulerSettings
 from core.step import Slice, StepPlan
 from core.wire import TokenLogprobs
-from engine.batch import build_batch
-from engine.kvstore import KVStore, allocate_kv
-from engine.model import Decoder
-from engine.model_runner import ModelRunner
-from engine.native_network import NativeNetwork, NativeSizes
-from engine.packing import PanelPacker
-from engine.prepare import PreparedModel, prepare
-from engine.step_tensors import step_tensors
-from engine.torch_network import TorchNetwork
-from engine.torch_ops import TorchOps
-from engine.weights import Weights, load_weights
+from engine.forward.batch import build_batch
+from engine.forward.kvstore import KVStore, allocate_kv
+from engine.forward.model import Decoder
+from engine.forward.native_network import NativeNetwork, NativeSizes
+from engine.forward.step_tensors import step_tensors
+from engine.forward.torch_network import TorchNetwork
+from engine.forward.torch_ops import TorchOps
+from engine.forward.weights import Weights, load_weights
+from engine.prepare.packing import PanelPacker
+from engine.prepare.prepare import PreparedModel, prepare
+from engine.step.model_runner import ModelRunner
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
 

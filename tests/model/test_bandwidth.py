@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from engine.bandwidth import MIB, PIECE_BYTES, curve_of
-from engine.calibrate import run
-from engine.curve import Curve
+from engine.machine.bandwidth import MIB, PIECE_BYTES, curve_of
+from engine.machine.calibrate import run
+from engine.machine.curve import Curve
 
 CACHE_BYTES = 64 * MIB
 MEMORY_PER_S, CACHE_PER_S, NEAR_PER_S = 29e9, 54e9, 210e9

@@ -12,12 +12,12 @@ import torch
 
 from core.machine import Peak, PeakSource
 from core.settings import EngineSettings
-from engine import bandwidth, calibrate
-from engine.bandwidth import MIB
-from engine.calibrate import measure, measuring, resolve_peaks, resolving
-from engine.curve import Curve
-from engine.memory import Room
-from engine.peak_file import Rates, cached_rates
+from engine.machine import bandwidth, calibrate
+from engine.machine.bandwidth import MIB
+from engine.machine.calibrate import measure, measuring, resolve_peaks, resolving
+from engine.machine.curve import Curve
+from engine.machine.memory import Room
+from engine.machine.peaks_file import Rates, cached_rates
 
 
 @pytest.fixture(autouse=True)

@@ -11,12 +11,12 @@ import pytest
 from core.errors import SettingsError
 from core.formats import Backend, KVFormat, WeightFormat
 from core.settings import EngineSettings, KVSettings, ModelSettings
-from engine.build import load_engine
 from engine.checkpoint.tokenizer import byte_tokenizer
-from engine.kvstore import KV_DTYPES
+from engine.forward.kvstore import KV_DTYPES
+from engine.load.load import load_engine
+from engine.prepare.rows import FORMATS
 from engine.process import _ready
-from engine.rows import FORMATS
-from telemetry.engine_model import engine_model
+from telemetry.engine.model import engine_model
 from tests.model.families import build
 
 PATHS = [

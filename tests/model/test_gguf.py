@@ -16,7 +16,7 @@ from core.step import StepPlan
 from engine.checkpoint.gguf_file import gguf_name, halves_from_pairs
 from engine.checkpoint.huggingface import hf_name
 from engine.checkpoint.tokenizer import byte_alphabet
-from engine.weights import load_weights
+from engine.forward.weights import load_weights
 from tests.model.families import build
 from tests.model.preparing import prepare_rows
 from tests.model.running import Model, sliced

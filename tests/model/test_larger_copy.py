@@ -18,14 +18,14 @@ from core.formats import Backend, CheckpointBytes, WeightFormat
 from core.machine import Peak, Peaks, PeakSource
 from core.settings import EngineSettings, KVSettings, ModelSettings
 from core.wire import Ready
-from engine.build import load_engine
 from engine.checkpoint.tokenizer import byte_tokenizer
-from engine.packing import PanelPacker
-from engine.prepare import PreparedModel, prepare
+from engine.load.load import load_engine
+from engine.prepare.packing import PanelPacker
+from engine.prepare.prepare import PreparedModel, prepare
+from engine.prepare.rows import RowPacker
 from engine.process import _ready
-from engine.rows import RowPacker
-from server.copy_warning import copy_warning
-from server.screen import start_screen
+from server.cli.copy_warning import copy_warning
+from server.cli.start_screen import start_screen
 from tests.model import test_gguf
 
 BYTES_PER_S = 1e9

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from core.request import Request, RequestId, SamplingParams
-from engine.logits import adjust
+from engine.step.logits import adjust
 
 VOCAB = 40
 

@@ -10,9 +10,9 @@ import torch
 from core.request import Request, RequestId, SamplingParams
 from core.step import Slice, StepPlan
 from core.wire import TokenLogprobs
-from engine.logprobs import LEAST, Ask, logprobs
-from engine.network import Forward
-from engine.outcome import NOT_FINITE, NOTHING_ALLOWED, outcome_of
+from engine.forward.network import Forward
+from engine.step.logprobs import LEAST, Ask, logprobs
+from engine.step.outcome import NOT_FINITE, NOTHING_ALLOWED, outcome_of
 from tests.model.oracle import Oracle
 from tests.model.running import generate, run
 

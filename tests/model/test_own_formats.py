@@ -12,14 +12,14 @@ import torch
 
 from core.formats import KVFormat, MatrixFormat, WeightFormat
 from core.settings import ModelSettings
-from costmodel.totals import Width, totals_of
+from costmodel.planning.totals import Width, totals_of
 from engine.checkpoint.locate import locate
 from engine.checkpoint.source import KEPT_BLOCKS
 from engine.checkpoint.tokenizer import byte_tokenizer
-from engine.own_formats import own_storage
-from engine.packing import PanelPacker
-from engine.prepare import prepare
-from engine.weights import allocated_bytes, load_weights
+from engine.forward.weights import allocated_bytes, load_weights
+from engine.prepare.own_formats import own_storage
+from engine.prepare.packing import PanelPacker
+from engine.prepare.prepare import prepare
 from kernels.gguf_blocks import repack
 from tests.model.families import build
 

@@ -18,9 +18,9 @@ from core.model import TensorRole
 from core.settings import ModelSettings
 from costmodel.storage import weight_bytes
 from engine.checkpoint.tinygpt import CONFIG
-from engine.prepare import PreparedModel
-from engine.rows import FORMATS
-from engine.weights import allocated_bytes, load_weights
+from engine.forward.weights import allocated_bytes, load_weights
+from engine.prepare.prepare import PreparedModel
+from engine.prepare.rows import FORMATS
 from tests.model.families import build
 from tests.model.preparing import prepare_rows
 

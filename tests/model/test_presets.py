@@ -14,10 +14,10 @@ from core.formats import Backend, KVFormat, MatrixFormat, Storage, WeightFormat
 from core.settings import EngineSettings, KVSettings, ModelSettings, SchedulerSettings
 from core.step import StepPlan
 from costmodel.storage import kv_bytes_per_token, weight_bytes
-from engine.build import load_engine, resolve_threads
 from engine.checkpoint import locate
-from engine.rows import FORMATS
-from engine.weights import allocated_bytes, load_weights
+from engine.forward.weights import allocated_bytes, load_weights
+from engine.load.load import load_engine, resolve_threads
+from engine.prepare.rows import FORMATS
 from tests.model.oracle import TEXT, Oracle
 from tests.model.preparing import prepare_rows
 from tests.model.running import Model, sliced

@@ -6,10 +6,10 @@ import torch
 
 from core.formats import KVFormat
 from core.step import StepPlan
-from engine.attention import group_attention
-from engine.batch import build_batch
-from engine.outcome import NOT_FINITE
-from engine.step_tensors import step_tensors
+from engine.forward.attention import group_attention
+from engine.forward.batch import build_batch
+from engine.forward.step_tensors import step_tensors
+from engine.step.outcome import NOT_FINITE
 from tests.model.oracle import Oracle
 from tests.model.running import BLOCK_SIZE, sliced
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from core.request import SamplingParams
-from engine.sampler import sample, uniforms
+from engine.step.sampler import sample, uniforms
 from tests.model.oracle import Oracle
 from tests.model.running import GREEDY, generate
 

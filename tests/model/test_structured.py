@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from core.request import FinishReason, Grammar, GrammarKind, Request, RequestId, SamplingParams
-from engine.grammar import GrammarCompiler
+from grammar.compile import GrammarCompiler
 from tests.model.oracle import Oracle
 from tests.model.running import run
 

@@ -13,7 +13,7 @@ from core.errors import ModelError
 from core.request import Grammar, GrammarKind
 from core.settings import ModelSettings
 from engine.checkpoint.tokenizer import byte_alphabet, byte_tokenizer
-from engine.grammar import GrammarCompiler
+from grammar.compile import GrammarCompiler
 from tests.model import test_gguf
 from tests.model.families import SIZES, build
 from tests.model.preparing import prepare_rows

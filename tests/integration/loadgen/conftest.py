@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from loadgen.cli import main
-from loadgen.mock import Behaviour
+from loadgen.report.verdict import Exit
+from loadgen.run.mock import Behaviour
 from loadgen.selftest import mock_process
-from loadgen.verdict import Exit
 
 Serve = Callable[..., str]
 Load = Callable[..., tuple[set[int], dict[str, Any]]]

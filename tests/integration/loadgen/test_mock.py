@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from loadgen.mock import Behaviour, Mock
+from loadgen.run.mock import Behaviour, Mock
 
 
 class Watched(Mock):

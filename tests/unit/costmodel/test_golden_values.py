@@ -8,17 +8,17 @@ import pytest
 
 from core.errors import SettingsError
 from core.formats import KVFormat, MatrixFormat, Storage
-from costmodel.capacity import (
+from costmodel.planning.capacity import (
     batch_one_ceiling,
     crossover_tokens,
     decode_ceiling_tokens_per_s,
     requests_that_fit,
     speculation_tokens_per_pass,
 )
-from costmodel.datasheet import DEVICES, device
-from costmodel.planning import Scenario, Speculation
+from costmodel.planning.datasheet import DEVICES, device
+from costmodel.planning.scenario import Scenario, Speculation
+from costmodel.planning.totals import Size, Width
 from costmodel.storage import kv_bytes_per_token, kv_bytes_per_token_and_layer
-from costmodel.totals import Size, Width
 from costmodel.work import Arithmetic, attended_pairs
 from tests.unit.costmodel.models import TINYGPT, model, peaks, piece
 

@@ -15,7 +15,7 @@ from bench.record_run import RealRun
 from costmodel.account import StepAccount
 from costmodel.charges import Charge
 from costmodel.work import Arithmetic
-from telemetry.money import Meter
+from telemetry.bill.money import Meter
 from tests.unit.costmodel.models import account_step
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 from core.formats import MatrixFormat, Storage
-from lab.answer import answer
 from lab.commands import add_commands
-from lab.plan_text import render
-from lab.question import Question
+from lab.plan.answer import answer
+from lab.plan.question import Question
+from lab.plan.text import render
 
 SEVEN_B = ("--params", "7e9", "--dtype", "bf16")
 SEVEN_B_HEADS = (*SEVEN_B, "--layers", "32", "--kv-heads", "32", "--head-dim", "128")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from costmodel.totals import Width
-from lab.server import Load
-from lab.subject import Subject
-from loadgen.join import Scrape, Window
-from loadgen.plan import make_plan
-from loadgen.spec import PlanSpec
+from costmodel.planning.totals import Width
+from lab.measure.server import Load
+from lab.measure.subject import Subject
+from loadgen.load.plan import make_plan
+from loadgen.load.spec import PlanSpec
+from loadgen.report.join import Scrape, Window
 from tests.unit.costmodel.models import TINYGPT, peaks
 
 FP32 = Width.parse("fp32")

@@ -12,11 +12,11 @@ import pytest
 from core.errors import SettingsError
 from lab.commands import add_commands
 from lab.experiments.context import Context
-from lab.outcome import Account, Outcome, Row, merged
+from lab.measure.outcome import Account, Outcome, Row, merged
+from lab.measure.subject import peaks_of
 from lab.report import page_of, text_of
 from lab.run import Lab, run_lab
-from lab.subject import peaks_of
-from loadgen.join import Scrape
+from loadgen.report.join import Scrape
 from tests.unit.lab.subjects import METRICS, SUBJECT, ScriptedServers
 
 PEAKS = 'floorline_peak_bytes_per_second{level="dram"} 1e10\n'

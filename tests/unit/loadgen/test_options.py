@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from core.errors import SettingsError
-from loadgen.draws import map_by_rank, parse_lengths
+from loadgen.load.draws import map_by_rank, parse_lengths
+from loadgen.load.spec import PlanSpec, RunSpec, ratio, seconds
 from loadgen.options import gather, parser_of
-from loadgen.spec import PlanSpec, RunSpec, ratio, seconds
 
 
 def parsed(*words: str) -> tuple[PlanSpec, RunSpec]:

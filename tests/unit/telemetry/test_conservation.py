@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core.request import FinishReason, RequestId
 from core.settings import TelemetrySettings
 from core.wire import SharedRun, SliceRecord
-from telemetry.cost import CostObject
+from telemetry.bill.cost import CostObject
 from tests.unit.costmodel.models import peaks, piece
 from tests.unit.telemetry.scripted import Scripted
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from prometheus_client.core import HistogramMetricFamily
 
 from costmodel.slices import ints
-from telemetry.engine_clock import EngineClock, Spans
-from telemetry.money import Meter
-from telemetry.registry import Histogram
-from telemetry.window import Window
+from telemetry.bill.money import Meter
+from telemetry.engine.clock import EngineClock, Spans
+from telemetry.series.registry import Histogram
+from telemetry.series.window import Window
 
 
 def test_time_between_records_is_idle_only_where_the_engine_said_so() -> None:

@@ -1,0 +1,82 @@
+"""What each lever buys: one change to a scenario at a time, and the term that it reduces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from core.model import ModelConfig
+from costmodel.planning.scenario import Decoding, Scenario, Speculation
+from costmodel.planning.totals import Size, Width
+
+WEIGHT_BYTES: Final = "weight bytes"
+KV_BYTES: Final = "KV bytes"
+TOKENS_PER_READ: Final = "tokens per weight read"
+BANDWIDTH: Final = "time per byte"
+FLOPS: Final = "time per FLOP"
+
+EXAMPLE_SPECULATION: Final = Speculation(drafts=4, acceptance=0.7, cost_ratio=0.1)
+
+
+@dataclass(frozen=True)
+class Lever:
+    """A changed scenario and the batch to run it at, beside the term that the change acts on."""
+
+    name: str
+    term: str
+    scenario: Scenario
+    batch: int
+
+    @property
+    def decode(self) -> Decoding:
+        return self.scenario.decode(self.batch)
+
+    @property
+    def fits(self) -> bool | None:
+        return self.scenario.fits(self.batch)
+
+
+def levers(base: Scenario, batch: int, speculation: Speculation | None) -> Iterator[Lever]:
+    """Yield every lever that can still be pulled; a width that is already reached is none.
+
+    Nor is one whose gain nobody knows: none at all without KV, more FLOP/s where they are unknown.
+    """
+    if not base.kv_known:
+        return
+    for name in ("int8", "int4"):
+        changed = replace(base, weights=Width.parse(name))
+        if changed.totals.weight_bytes < base.totals.weight_bytes:
+            yield Lever(f"weights in {name}", WEIGHT_BYTES, changed, batch)
+    eight = Width.parse("int8")
+    if eight.bits < base.kv.bits:
+        yield Lever("KV in int8", KV_BYTES, replace(base, kv=eight), batch)
+    yield from _fewer_kv_heads(base, batch)
+    half = replace(base, shared=max(base.context // 2, base.shared))
+    yield Lever("prefix reuse: half of the context shared", KV_BYTES, half, batch)
+    yield Lever(f"batch {2 * batch:,}", TOKENS_PER_READ, base, 2 * batch)
+    drafts = speculation or EXAMPLE_SPECULATION
+    name = f"speculation {drafts.drafts},{drafts.acceptance:g},{drafts.cost_ratio:g}"
+    yield Lever(name, TOKENS_PER_READ, replace(base, speculation=drafts), batch)
+    device = base.device
+    wide = replace(device, bytes_per_s=2 * device.bytes_per_s)
+    yield Lever("twice the bandwidth", BANDWIDTH, replace(base, device=wide), batch)
+    if base.flops_known:
+        quick = replace(device, flops_per_s=2 * device.flops_per_s)
+        yield Lever("twice the FLOP/s", FLOPS, replace(base, device=quick), batch)
+
+
+def _fewer_kv_heads(base: Scenario, batch: int) -> Iterator[Lever]:
+    model = base.model
+    heads = model.kv_heads if isinstance(model, Size) else model.num_kv_heads
+    factor = next((factor for factor in (4, 3, 2) if heads % factor == 0), 1)
+    if factor > 1:
+        fewer = heads // factor
+        name = f"GQA: {heads} → {fewer} kv-heads"
+        yield Lever(name, KV_BYTES, replace(base, model=_with_kv_heads(model, fewer)), batch)
+
+
+def _with_kv_heads(model: ModelConfig | Size, kv_heads: int) -> ModelConfig | Size:
+    if isinstance(model, Size):
+        return replace(model, kv_heads=kv_heads)
+    return replace(model, num_kv_heads=kv_heads)

@@ -1,0 +1,1 @@
+"""Turns settings, checkpoint and machine into a loaded engine: sizes, threads, backend."""

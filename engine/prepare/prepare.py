@@ -1,0 +1,199 @@
+"""Turns any source into a folder in the user's cache: config, tokenizer, weights as we store them.
+
+A folder that is there is checked file by file before it is used. Nothing here computes a step.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, Protocol
+
+import torch
+from safetensors.torch import save_file
+
+from core.errors import ModelError
+from core.formats import CheckpointBytes, Storage
+from core.model import ModelConfig, TensorSpec
+from core.settings import ModelSettings
+from engine.checkpoint.locate import locate
+from engine.checkpoint.source import TOKENIZER_FILE, Checkpoint, Source
+from engine.checkpoint.vocabulary import fit_to_vocabulary
+from engine.prepare.checkpoint_bytes import checkpoint_bytes
+from engine.prepare.config_file import (
+    CHECKPOINT_FILE,
+    CONFIG_FILE,
+    STORAGE_FILE,
+    checkpoint_bytes_from_json,
+    checkpoint_bytes_to_json,
+    config_from_json,
+    config_to_json,
+    storage_from_json,
+    storage_to_json,
+)
+
+CONVERTER_VERSION: Final = 2  # raise it when the same source would give other files
+MANIFEST_FILE: Final = "manifest.json"
+
+_SHARD_BYTES: Final = 2**30  # bounds the memory of a conversion
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedModel:
+    """A folder whose files were verified, the model it holds, and how its weights are stored."""
+
+    dir: Path
+    config: ModelConfig
+    storage: Storage
+    checkpoint: CheckpointBytes
+
+
+class Packer(Protocol):
+    """How tensors are laid out for whatever computes with them."""
+
+    layout: str
+
+    def store(self, spec: TensorSpec, checkpoint: Checkpoint) -> torch.Tensor:
+        """Bring one weight into the form it is stored in.
+
+        Raises:
+            ModelError: it is not what the config says, or the format cannot hold its range.
+        """
+
+    @property
+    def storage(self) -> Storage:
+        """Say how the matrices were stored, once all are."""
+
+
+def say(message: str) -> None:
+    print(f"floorline: {message}", file=sys.stderr, flush=True)
+
+
+def prepare(
+    model: ModelSettings, packer: Packer, progress: Callable[[str], None] = say
+) -> PreparedModel:
+    """Give the folder of a model, converting it first where there is none that is whole and fresh.
+
+    Mutates: the cache. One process at a time works on a folder; it appears in one rename.
+    Cost: a pass of SHA-256 over all files at each start.
+    Raises:
+        ModelError: the source cannot be read, is not supported or does not fit the format, or
+            its tokenizer gives ids that the model does not have.
+    """
+    source = locate(model.model, model.seed)
+    folder = cache_dir() / "models" / _folder_name(source, packer.layout)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.with_suffix(".lock")):
+            if not is_whole(folder, source.fingerprint):
+                _rebuild(folder, source, packer, progress)
+            found, tokenizer = _read(folder), (folder / TOKENIZER_FILE).read_text("utf-8")
+            config = fit_to_vocabulary(found.config, tokenizer, source.identity, progress)
+            return replace(found, config=config)
+    except OSError as error:  # no space, no right to write, or a source that vanished
+        raise ModelError(f"{source.name} could not be prepared in {folder}: {error}") from error
+
+
+def cache_dir() -> Path:
+    """Give where converted models and measurements lie; FLOORLINE_CACHE overrides."""
+    if given := os.environ.get("FLOORLINE_CACHE"):
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "floorline"
+
+
+def is_whole(folder: Path, fingerprint: str) -> bool:
+    """Whether the files are those that were written, from a source that has not changed since."""
+    try:
+        manifest = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
+        return bool(manifest == _manifest(folder, fingerprint))
+    except (OSError, ValueError):  # absent or broken: to be rebuilt
+        return False
+
+
+def _manifest(folder: Path, fingerprint: str) -> dict[str, object]:
+    files = [path for path in sorted(folder.iterdir()) if path.name != MANIFEST_FILE]
+    return {"fingerprint": fingerprint, "files": {path.name: sha256(path) for path in files}}
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _read(folder: Path) -> PreparedModel:
+    config = config_from_json((folder / CONFIG_FILE).read_text("utf-8"))
+    storage = storage_from_json((folder / STORAGE_FILE).read_text("utf-8"))
+    checkpoint = checkpoint_bytes_from_json((folder / CHECKPOINT_FILE).read_text("utf-8"))
+    return PreparedModel(folder, config, storage, checkpoint)
+
+
+def _folder_name(source: Source, layout: str) -> str:
+    key = f"{source.identity}\n{layout}\n{CONVERTER_VERSION}"
+    readable = re.sub(r"[^\w-]+", "-", source.name)
+    return f"{readable}-{layout}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock between processes; the system drops it when its holder dies."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _rebuild(folder: Path, source: Source, packer: Packer, progress: Callable[[str], None]) -> None:
+    """Convert into a folder beside, then put it in place; what a dead process left goes first."""
+    progress(f"preparing {source.name} as {packer.layout} in {folder}")
+    partial = folder.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        _convert(source.open(), packer, partial, progress)
+        manifest = _manifest(partial, source.fingerprint)
+        (partial / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1), "utf-8")
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _convert(
+    checkpoint: Checkpoint, packer: Packer, folder: Path, progress: Callable[[str], None]
+) -> None:
+    (folder / CONFIG_FILE).write_text(config_to_json(checkpoint.config), "utf-8")
+    for name, text in checkpoint.files.items():
+        (folder / name).write_text(text, "utf-8")
+    for number, shard in enumerate(_shards(checkpoint, packer, progress)):
+        save_file(shard, folder / f"weights-{number:05}.safetensors")
+    storage = packer.storage
+    (folder / STORAGE_FILE).write_text(storage_to_json(storage), "utf-8")
+    counted = checkpoint_bytes_to_json(checkpoint_bytes(checkpoint, storage))
+    (folder / CHECKPOINT_FILE).write_text(counted, "utf-8")
+
+
+def _shards(
+    checkpoint: Checkpoint, packer: Packer, progress: Callable[[str], None]
+) -> Iterator[dict[str, torch.Tensor]]:
+    total, done, told = checkpoint.config.parameters, 0, 0
+    shard: dict[str, torch.Tensor] = {}
+    for spec in checkpoint.config.tensors():
+        shard[spec.name] = packer.store(spec, checkpoint)
+        done += spec.parameters
+        if done * 4 // total > told:  # say so at each quarter
+            told = done * 4 // total
+            progress(f"converted {done / 1e6:,.0f} of {total / 1e6:,.0f} million parameters")
+        if sum(tensor.nbytes for tensor in shard.values()) >= _SHARD_BYTES:
+            yield shard
+            shard = {}
+    if shard:
+        yield shard

@@ -1,0 +1,1 @@
+"""Compiles grammars and tries them out: the one home of llguidance. No torch, no HTTP."""

@@ -1,0 +1,1 @@
+"""A server under experiment, and what was measured of it."""

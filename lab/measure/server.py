@@ -1,0 +1,136 @@
+"""One `floorline serve` as a process of ours: started on a free port, driven, read, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core.errors import SettingsError
+from costmodel.account import LostCause
+from lab.measure.outcome import Account
+from loadgen.load.plan import make_plan
+from loadgen.load.spec import PlanSpec, RunSpec
+from loadgen.report import measure
+from loadgen.report.join import Scrape, Window
+from loadgen.report.summary import report
+from loadgen.run.campaign import Run, run_plan
+
+_READY: Final = re.compile(r"floorline: ready on (http://\S+)\n")
+_STOP_S: Final = 45.0  # above the server's own drain
+RING_STEPS: Final = 1000  # what /debug/steps keeps
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What one load showed: the client's report, and the server's counters before and after."""
+
+    run: Run
+    summary: dict[str, Any]
+    window: Window
+    steps: list[dict[str, Any]]
+
+    def account(self, idle: bool = False) -> Account:
+        """Split the engine's time in the window by the time law; without `idle`, busy time."""
+        lost = {
+            str(cause): self.window.grew("floorline_lost_seconds_total", cause=cause) or 0.0
+            for cause in LostCause
+            if idle or cause not in (LostCause.IDLE, LostCause.CALIBRATION)
+        }
+        return Account(self.window.grew("floorline_floor_seconds_total") or 0.0, lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    url: str
+
+    def text(self, path: str) -> str:
+        with urllib.request.urlopen(self.url + path, timeout=30) as answer:
+            return str(answer.read().decode())
+
+    def scrape(self) -> Scrape:
+        return Scrape(self.text("/metrics"))
+
+    def load(self, plan: PlanSpec, timeout_s: float = 600.0) -> Load:
+        """Send a load with loadgen and read both sides of it.
+
+        Raises:
+            SettingsError: more than 5 % of its requests failed: what it shows is worth nothing.
+            KeyboardInterrupt: the user has enough.
+        """
+        last = self.steps(1)
+        first_index = last[-1]["index"] + 1 if last else 0
+        before = self.scrape()
+        spec = RunSpec(ignore_eos=True, timeout=timeout_s, cache="cold")
+        run = asyncio.run(run_plan(self.url, make_plan(plan), spec, quiet=True))
+        if run.interrupted:
+            raise KeyboardInterrupt
+        summary = report(run)
+        if summary["failed"] > spec.max_error_rate * summary["counted"]:
+            raise SettingsError(f"a load failed: {_failures(run)}")
+        steps = [step for step in self.steps(RING_STEPS) if step["index"] >= first_index]
+        return Load(run, summary, Window(before, self.scrape()), steps)
+
+    def steps(self, count: int) -> list[dict[str, Any]]:
+        """Read the last `count` step records that the server keeps, oldest first."""
+        return list(json.loads(self.text(f"/debug/steps?n={count}"))["steps"])
+
+
+def _failures(run: Run) -> str:
+    """Name the outcomes of the requests that failed, and what the first one was told."""
+    failed = [record for record in run.records if record.failed]
+    named = ", ".join(f"{n} {outcome}" for outcome, n in measure.outcomes(failed).items())
+    return " ".join(f"{named}: {failed[0].detail}".split())[:300]
+
+
+@contextmanager
+def serving(*flags: str) -> Iterator[Server]:
+    """Run a server from its ready line to its end.
+
+    Raises:
+        SettingsError: it did not start; its last line says why.
+    """
+    command = [sys.executable, "-m", "server.cli.main", "serve", "--port", "0", *flags]
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        try:
+            assert process.stdout is not None
+            ready = _READY.fullmatch(process.stdout.readline())
+            if ready is None:
+                process.wait()
+                errors.seek(0)
+                last = (errors.read().strip().splitlines() or ["no reason told"])[-1]
+                raise SettingsError(f"a server did not start: {last}")
+            yield Server(ready[1])
+        finally:
+            _end(process)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def median_step(steps: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Give the step of median duration, so that its account adds up to what is shown for it."""
+    ordered = sorted(steps, key=lambda step: float(step["duration_ms"]))
+    return ordered[len(ordered) // 2] if ordered else None
+
+
+def account_of(step: dict[str, Any]) -> Account:
+    lost = {cause: ms / 1e3 for cause, ms in step["lost_ms"].items()}
+    return Account(step["useful_floor_ms"] / 1e3, lost)

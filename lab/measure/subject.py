@@ -1,0 +1,65 @@
+"""What is predicted and measured: a model at its widths, on a machine whose peaks are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from core.machine import Peak, Peaks, PeakSource
+from core.model import ModelConfig
+from costmodel.floor import Floor, memory_peak
+from costmodel.planning.totals import StepTotals, Totals, Width, totals_of
+from loadgen.report.join import Scrape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """`peaks_by_width` holds the peaks of other widths, where their arithmetic has its own.
+
+    Invariant: both rates of all peaks are known; without them there is nothing to predict.
+    """
+
+    config: ModelConfig
+    weights: Width
+    kv: Width
+    peaks: Peaks
+    peaks_by_width: Mapping[str, Peaks] = field(default_factory=dict)
+
+    @cached_property
+    def totals(self) -> Totals:
+        return totals_of(self.config, self.weights, self.kv)
+
+    def floor(self, work: StepTotals) -> Floor:
+        """Floor a step as the server does: from the cache where it fits."""
+        level, peak = memory_peak(work.bytes, self.peaks)
+        assert peak is not None
+        assert self.peaks.flops is not None
+        return Floor(work.bytes / peak.per_s, work.flops / self.peaks.flops.per_s, level)
+
+    def decode(self, batch: int, context: int) -> Floor:
+        return self.floor(self.totals.work(batch, context, 1))
+
+    def prefill(self, tokens: int) -> Floor:
+        return self.floor(self.totals.work(1, 0, tokens))
+
+    def stored_as(self, width: Width) -> Subject:
+        peaks = self.peaks_by_width.get(width.name, self.peaks)
+        return replace(self, weights=width, peaks=peaks)
+
+
+def peaks_of(scrape: Scrape, cache_bytes: int) -> Peaks | None:
+    """Read the peaks that a server divides by; None where it knows none."""
+    source = PeakSource.MEASURED
+    dram = scrape.total("floorline_peak_bytes_per_second", level="dram")
+    cache = scrape.total("floorline_peak_bytes_per_second", level="cache")
+    flops = scrape.total("floorline_peak_flops_per_second")
+    if dram is None or flops is None:
+        return None
+    return Peaks(
+        dram=Peak(dram, source),
+        cache=None if cache is None else Peak(cache, source),
+        cache_bytes=0 if cache is None else cache_bytes,
+        flops=Peak(flops, source),
+        arithmetic="",
+    )

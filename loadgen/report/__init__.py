@@ -1,0 +1,1 @@
+"""What a run's records say: statistics, bill, verdict, prediction. Sends nothing."""

@@ -1,0 +1,1 @@
+"""Sends a plan and stamps what comes back. Judges nothing."""

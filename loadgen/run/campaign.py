@@ -1,0 +1,154 @@
+"""One run from preflight to the last scrape. What the numbers mean is said elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from core.errors import SettingsError
+from loadgen.load.plan import Plan, Planned
+from loadgen.load.spec import RunSpec
+from loadgen.report.join import Scrape
+from loadgen.run.client import Client
+from loadgen.run.player import Clock, Health, Job, Played, Player, clock_from, progress_line
+from loadgen.run.record import Record
+from loadgen.run.target import Conversation, Target, inspect
+from loadgen.run.workers import Remote, share_out
+
+START_S = 0.2  # between the last worker's readiness and the start of the clock
+SCRAPE_S = 2.0
+SETTLE_S = 0.1
+SETTLE_TRIES = 20
+WARMING = 4  # requests at once while the cache is warmed
+TERMINAL_S, LOG_S = 0.5, 10.0  # a line in place on a terminal; elsewhere one line now and then
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What came of a plan: raw material for every report."""
+
+    plan: Plan
+    spec: RunSpec
+    target: Target
+    started: str
+    records: list[Record]
+    healths: list[Health]
+    scrapes: list[Scrape]
+    interrupted: bool
+
+
+async def run_plan(url: str, plan: Plan, spec: RunSpec, quiet: bool) -> Run:
+    """Send `plan` to `url`. An interrupt ends it early, and what was seen is returned.
+
+    Raises:
+        SettingsError: the preflight found what makes the run pointless; nothing was measured.
+    """
+    if spec.warmup and spec.warmup >= plan.span_s:
+        raise SettingsError(f"--warmup {spec.warmup:g}s is longer than the plan")
+    client = Client(url, spec)
+    try:
+        target = await inspect(client, spec, plan)
+        jobs = share_out(plan, spec, target)
+        if spec.cache == "warm":
+            await _warm(client, plan, target)
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        stop, watch = _stop_on_signals(), Watch(client, target.metrics)
+        played = await _play(client, jobs, stop, watch, None if quiet else len(plan.requests))
+        if not stop.is_set():
+            await watch.settle()
+    finally:
+        await client.close()
+    records = sorted((r for share, _ in played for r in share), key=lambda record: record.i)
+    healths = [health for _, health in played]
+    return Run(plan, spec, target, started, records, healths, watch.scrapes, stop.is_set())
+
+
+def _stop_on_signals() -> asyncio.Event:
+    """From here on an interrupt leaves something to report; before, it just ends us."""
+    stop = asyncio.Event()
+    with suppress(ValueError, RuntimeError):  # not the main thread: its owner interrupts it
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+@dataclass(slots=True)
+class Watch:
+    """Reads /metrics around and during a run, where there is one; parses nothing meanwhile."""
+
+    client: Client
+    readable: bool
+    clock: Clock = lambda: 0.0
+    scrapes: list[Scrape] = field(default_factory=list)
+
+    async def read(self) -> None:
+        if self.readable and (text := await self.client.metrics()):
+            self.scrapes.append(Scrape(text, self.clock()))
+
+    async def keep_reading(self, warmup_s: float) -> None:
+        """Read as the warm-up ends and every two seconds from then on."""
+        await asyncio.sleep(max(warmup_s - self.clock(), 0.0))
+        while True:
+            await self.read()
+            await asyncio.sleep(SCRAPE_S)
+
+    async def settle(self) -> None:
+        """Read until the token counters stand still: the last tokens are booked last."""
+        before = None
+        for _ in range(SETTLE_TRIES if self.scrapes else 0):
+            await self.read()
+            now = self.scrapes[-1].total("floorline_tokens_total")
+            if now == before:
+                return
+            before = now
+            await asyncio.sleep(SETTLE_S)
+
+
+async def _play(
+    client: Client, jobs: list[Job], stop: asyncio.Event, watch: Watch, total: int | None
+) -> list[Played]:
+    """Play each job in a process of its own, or a single one in this."""
+    players = [Remote(job) for job in jobs] if len(jobs) > 1 else [Player(client, jobs[0])]
+    await asyncio.gather(*(player.start() for player in players))
+    await watch.read()
+    start_s = time.monotonic() + START_S
+    watch.clock = clock_from(start_s)
+    beside = [asyncio.create_task(watch.keep_reading(jobs[0].spec.warmup))]
+    if total is not None:
+        beside.append(asyncio.create_task(_show(watch.clock, players, total)))
+    played = await asyncio.gather(*(player.play(start_s, stop) for player in players))
+    for task in beside:
+        task.cancel()
+    await asyncio.gather(*beside, return_exceptions=True)
+    return played
+
+
+async def _show(clock: Clock, players: Sequence[Player | Remote], total: int) -> None:
+    """Print the progress until cancelled; on a terminal the line is then cleared."""
+    terminal = sys.stderr.isatty()
+    clear, end = ("\r\x1b[K", "") if terminal else ("", "\n")
+    try:
+        while True:
+            await asyncio.sleep(TERMINAL_S if terminal else LOG_S)
+            told = progress_line([player.progress for player in players], total)
+            print(f"{clear}{clock():5.0f} s  {told}", end=end, file=sys.stderr, flush=True)
+    finally:
+        print(clear, end="", file=sys.stderr, flush=True)
+
+
+async def _warm(client: Client, plan: Plan, target: Target) -> None:
+    """Send every prompt once for one token, before the clock starts."""
+    places = asyncio.Semaphore(WARMING)
+
+    async def once(planned: Planned) -> None:
+        async with places:
+            body = {"max_tokens": 1, **Conversation(target).say(planned)}
+            await client.ask(target.path, body, timeout_s=60.0)
+
+    await asyncio.gather(*map(once, plan.requests))

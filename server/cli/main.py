@@ -1,0 +1,177 @@
+"""The command line: `floorline serve`, `calibrate`, `models`, `plan`, `lab`. It decides nothing.
+
+Imports of the server's heavier parts wait until a command needs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from core.errors import EngineDead, ModelError, SettingsError
+from core.settings import Settings
+from lab.commands import add_commands
+from server.cli.options import ENV_PREFIX, OPTIONS, Option, resolve
+
+USAGE_ERROR: Final = 2
+CONFIG_VARIABLE: Final = f"{ENV_PREFIX}CONFIG"
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one line, of a flag that is cut short too."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(allow_abbrev=False, **how)
+
+    def error(self, message: str) -> NoReturn:
+        hint = "expected one argument (as FLAG=VALUE where it begins with -)"
+        message = message.replace("expected one argument", hint)
+        self.exit(USAGE_ERROR, f"{self.prog}: error: {message}\n")
+
+
+def version() -> str:
+    return importlib.metadata.version("floorline")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; return its exit status: 0, 2 for what the caller got wrong, 1 for us."""
+    parsed = build_parser().parse_args(arguments)
+    try:
+        return int(parsed.command(parsed))
+    except (ModelError, SettingsError, EngineDead) as error:
+        print(f"floorline: error: {error}", file=sys.stderr)
+        return 1 if isinstance(error, EngineDead) else USAGE_ERROR
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # whoever read our output has enough; Python must not write the rest when it exits
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="floorline", description="An LLM server that knows its own arithmetic.")
+    parser.add_argument("--version", action="version", version=f"floorline {version()}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
+    serve = commands.add_parser(
+        "serve",
+        help="serve a model over an OpenAI-compatible API",
+        epilog="Every flag is also a variable (--max-num-seqs: FLOORLINE_MAX_NUM_SEQS) and a key "
+        "of the --config file (max-num-seqs = 64). A flag wins over a variable, and a variable "
+        "over the file.",
+    )
+    serve.add_argument("--config", metavar="FILE", help="TOML file with settings")
+    _add_options(serve, OPTIONS)
+    serve.set_defaults(command=_serve)
+    calibrate = commands.add_parser("calibrate", help="measure this machine's peaks again")
+    calibrate.set_defaults(command=_calibrate)
+    models = commands.add_parser("models", help="list presets, and the models that are prepared")
+    models.set_defaults(command=_models)
+    add_commands(commands)
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in options:
+        group = groups.setdefault(option.group, parser.add_argument_group(option.group))
+        if option.kind is bool:
+            group.add_argument(
+                option.flag, action=argparse.BooleanOptionalAction, help=_help(option)
+            )
+        else:
+            action = "append" if option.repeats else "store"
+            group.add_argument(
+                option.flag, action=action, metavar=_metavar(option), help=_help(option)
+            )
+
+
+def _help(option: Option) -> str:
+    default = option.otherwise if option.default is None else _shown(option.default)
+    notes = [option.unit] if option.unit else []
+    notes += [f"default: {default}"] if default else []
+    text = f"{option.help} ({'; '.join(notes)})" if notes else option.help
+    return text.replace("%", "%%")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _metavar(option: Option) -> str:
+    if option.metavar:
+        return option.metavar
+    members = getattr(option.kind, "__members__", None)
+    if members:
+        return "|".join(members[name].value for name in members)
+    return option.name.upper()
+
+
+def read_settings(
+    parsed: argparse.Namespace, environment: Mapping[str, str] = os.environ
+) -> Settings:
+    """Resolve flags, variables and the file named by --config, or by its variable.
+
+    Raises:
+        SettingsError: names what cannot be used.
+    """
+    _warn_of_unknown(environment)
+    given = {option.name: getattr(parsed, option.name) for option in OPTIONS}
+    flags = {
+        name: value if isinstance(value, list) else str(value)
+        for name, value in given.items()
+        if value is not None
+    }
+    source, path = "--config", parsed.config
+    if path is None:
+        source, path = CONFIG_VARIABLE, environment.get(CONFIG_VARIABLE)
+    return resolve(flags, environment, _read_file(source, path), path or "")
+
+
+def _warn_of_unknown(environment: Mapping[str, str]) -> None:
+    """Tell of variables that no option reads: a slip, or a cluster's own names for our service."""
+    known = {option.variable for option in OPTIONS} | {CONFIG_VARIABLE, "FLOORLINE_CACHE"}
+    for name in environment:
+        if name.startswith(ENV_PREFIX) and name not in known:
+            print(f"floorline: {name} is no setting and is not read", file=sys.stderr)
+
+
+def _read_file(source: str, path: str | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return tomllib.loads(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{source}: cannot read {path}: {error}") from None
+
+
+def _serve(parsed: argparse.Namespace) -> int:
+    settings = read_settings(parsed)
+    from server.cli.serve import run
+
+    run(settings)
+    return 0
+
+
+def _calibrate(_: argparse.Namespace) -> int:
+    return subprocess.run([sys.executable, "-m", "engine", "--calibrate"], check=False).returncode
+
+
+def _models(_: argparse.Namespace) -> int:
+    from server.cli.models import list_models
+
+    list_models()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

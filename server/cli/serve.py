@@ -1,0 +1,145 @@
+"""`floorline serve`: listen, start the engine, say when it is ready, and end in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+import uvicorn
+
+from core.errors import SettingsError
+from core.settings import HttpSettings, Settings
+from server.cli.copy_warning import copy_warning
+from server.cli.main import version
+from server.cli.start_screen import start_screen
+from server.http.app import create_app
+from server.http.slow_heads import impatient
+from server.service import Served, Service
+from telemetry.objectives import resolve as check_telemetry
+
+HTTP_GRACE_S: Final = 5  # for the last bytes of answers, once the engine has drained
+
+log = logging.getLogger("floorline.server")
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handlers: ours drain first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run(settings: Settings) -> None:
+    """Serve until told to stop.
+
+    Raises:
+        SettingsError: an objective or alias is unknown, the address cannot be listened on, or the
+            engine cannot use what it was told.
+        ModelError: the engine cannot use the model.
+        EngineDead: the engine failed too often.
+    """
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    check_telemetry(settings.telemetry)
+    with listen(settings.http) as listener:
+        asyncio.run(_serve(settings, listener))
+
+
+def listen(http: HttpSettings) -> socket.socket:
+    """Take the address at once, so that a used port is known before a model is loaded.
+
+    Raises:
+        SettingsError: it cannot be taken.
+    """
+    family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
+    # asyncio turns Nagle's delay off only where the protocol is named: else small writes wait 40 ms
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((http.host, http.port))
+    except (OSError, TypeError) as error:  # TypeError: a host that IDNA cannot encode
+        listener.close()
+        reason = getattr(error, "strerror", None) or error
+        raise SettingsError(f"cannot listen on {http.host}:{http.port}: {reason}") from None
+    return listener
+
+
+def url_of(http: HttpSettings, listener: socket.socket) -> str:
+    host = f"[{http.host}]" if ":" in http.host else http.host
+    return f"http://{host}:{listener.getsockname()[1]}"
+
+
+async def _serve(settings: Settings, listener: socket.socket) -> None:
+    announced = False
+
+    def on_ready(served: Served) -> None:
+        nonlocal announced
+        if not announced:
+            url = url_of(settings.http, listener)
+            print(start_screen(served.ready, served.name, url), file=sys.stderr, flush=True)
+            if warning := copy_warning(served.ready):
+                log.warning("; ".join(warning))
+            print(f"floorline: ready on {url}", flush=True)
+            announced = True
+
+    service = Service(settings, on_ready)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        """Drain; the second time, do not wait for those who are live."""
+        if stop.is_set():
+            service.supervisor.cut_short()
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    warm = asyncio.create_task(service.templates.warm())  # while the engine loads the model
+    await serve_until(service, listener, stop)
+    warm.cancel()
+
+
+async def serve_until(service: Service, listener: socket.socket, stop: asyncio.Event) -> None:
+    """Run engine and HTTP side until `stop`, then drain; the end of either ends both.
+
+    Raises:
+        ModelError, SettingsError: the engine cannot use what it was told.
+        EngineDead: the engine failed too often.
+    """
+    config = uvicorn.Config(
+        create_app(service, version()),
+        http=impatient(service.settings.http.header_timeout),
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        lifespan="off",
+        timeout_graceful_shutdown=HTTP_GRACE_S,
+    )
+    http = HttpServer(config)
+    engine = asyncio.create_task(service.supervisor.run())
+    web = asyncio.create_task(http.serve(sockets=[listener]))
+    stopped = asyncio.create_task(stop.wait())
+    await asyncio.wait((engine, web, stopped), return_when=asyncio.FIRST_COMPLETED)
+    drained = False
+    if stopped.done():
+        live, timeout_s = service.supervisor.live, service.settings.http.drain_timeout
+        log.info("draining: %d requests are live, %g s at most; again to end now", live, timeout_s)
+        drained = await service.supervisor.drain(timeout_s)
+    http.should_exit = True
+    await web
+    stopped.cancel()
+    if not drained:
+        engine.cancel()
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await engine
+    finally:
+        await service.shut()

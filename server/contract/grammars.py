@@ -1,0 +1,155 @@
+"""Structured output: from the request's fields to a grammar that the engine can follow.
+
+The engine's own grammar library, which needs no torch, says whether one can be followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from core.errors import InvalidValue, MissingParameter, Overloaded, UnsupportedParameter
+from core.request import Grammar, GrammarKind
+from grammar.compile import check_grammar
+from server.contract.fields import Structure, built, table_of
+from server.contract.kinds import Anything, Boolean, Kind, ListOf, OneOf, Schema, Text
+
+MAX_CHARACTERS: Final = 64 * 1024  # of a grammar's text
+MAX_CHOICES: Final = 1024
+CHECKING_THREADS: Final = 2  # of their own: slow grammars hold up grammars only
+KEPT: Final = 256  # grammars known to be good
+MAX_WAITING: Final = 1024  # requests with a grammar to check: a burst of known ones passes
+RETRY_AFTER_S: Final = 3.0  # what the slowest grammar takes
+
+_JSON_SCHEMA: Final = table_of(
+    [
+        built("name", Text(), "what the client calls it"),
+        built("schema", Anything(dict), "the JSON schema", required=True),
+        built("strict", Boolean(), "the schema is always followed"),
+        built("description", Text(), "not shown to the model"),
+    ]
+)
+_TYPES: Final = OneOf(("text", "json_object", "json_schema"))
+_RESPONSE_FORMAT: Final = table_of(
+    [
+        built("type", _TYPES, "what the answer must be", required=True),
+        built("json_schema", Structure(_JSON_SCHEMA), "for the type json_schema"),
+    ]
+)
+_STRUCTURED: Final = table_of(
+    [
+        built("json", Anything(dict), "a JSON schema"),
+        built("json_object", Boolean(), "any JSON object"),
+        built("regex", Text(1, MAX_CHARACTERS), "a regular expression"),
+        built("choice", ListOf(Text(1), MAX_CHOICES, least=1), "one of these texts"),
+        built("grammar", Text(1, MAX_CHARACTERS), "a Lark grammar"),
+    ]
+)
+
+
+class ResponseFormatKind:
+    """OpenAI's `response_format`; reads as a grammar, or None for text."""
+
+    _structure: Final = Structure(_RESPONSE_FORMAT)
+
+    def read(self, value: Any, path: str) -> Grammar | None:
+        given = self._structure.read(value, path)
+        if given["type"] == "text":
+            return None
+        if given["type"] == "json_object":
+            return Grammar(GrammarKind.JSON_OBJECT)
+        if given["json_schema"] is None:
+            raise MissingParameter(f"{path}.json_schema is required", f"{path}.json_schema")
+        return _json_schema(given["json_schema"]["schema"], path)
+
+    def schema(self) -> Schema:
+        return self._structure.schema()
+
+
+class StructuredOutputsKind:
+    """vLLM's `structured_outputs`: exactly one of its keys."""
+
+    _structure: Final = Structure(_STRUCTURED)
+
+    def read(self, value: Any, path: str) -> Grammar:
+        given = self._structure.read(value, path)
+        asked = [name for name, one in given.items() if one is not None and one is not False]
+        if len(asked) != 1:
+            raise InvalidValue(f"{path} must hold exactly one of {', '.join(_STRUCTURED)}", path)
+        match asked[0]:
+            case "json":
+                return _json_schema(given["json"], path)
+            case "json_object":
+                return Grammar(GrammarKind.JSON_OBJECT)
+            case "regex":
+                return Grammar(GrammarKind.REGEX, given["regex"])
+            case "choice":
+                return Grammar(GrammarKind.CHOICE, json.dumps(given["choice"], ensure_ascii=False))
+            case _:
+                return Grammar(GrammarKind.LARK, given["grammar"])
+
+    def schema(self) -> Schema:
+        return self._structure.schema()
+
+
+RESPONSE_FORMAT: Final[Kind] = ResponseFormatKind()
+STRUCTURED_OUTPUTS: Final[Kind] = StructuredOutputsKind()
+
+# Only the grammar decides what comes and where it ends: these could cut it or leave it no token.
+NOT_WITH_A_GRAMMAR: Final = (
+    "stop",
+    "stop_token_ids",
+    "ignore_eos",
+    "min_tokens",
+    "allowed_token_ids",
+    "bad_words",
+)
+
+
+def _json_schema(schema: Mapping[str, Any], path: str) -> Grammar:
+    text = json.dumps(schema, ensure_ascii=False)
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidValue(f"the schema of {path} is over {MAX_CHARACTERS} characters", path)
+    return Grammar(GrammarKind.JSON_SCHEMA, text)
+
+
+def refuse_conflicts(values: Mapping[str, Any], param: str) -> None:
+    """Refuse what does not go with a grammar, which the field `param` brought.
+
+    Raises:
+        UnsupportedParameter: names the other field.
+    """
+    for name in NOT_WITH_A_GRAMMAR:
+        if values[name]:
+            raise UnsupportedParameter(f"{name} cannot be combined with {param}", name)
+
+
+class GrammarChecker:
+    """Asks the engine's library whether it can follow a grammar, off the event loop."""
+
+    def __init__(self, check: Callable[[Grammar], None] = check_grammar) -> None:
+        self._threads = ThreadPoolExecutor(CHECKING_THREADS, thread_name_prefix="grammar")
+        self._check = functools.lru_cache(KEPT)(check)  # of what passed, the latest
+        self._waiting = 0
+
+    async def check(self, grammar: Grammar, param: str) -> None:
+        """Check the grammar that the field `param` brought.
+
+        Raises:
+            InvalidValue: it cannot be followed; names the keyword or place in the library's words.
+            Overloaded: too many wait already.
+        """
+        if self._waiting >= MAX_WAITING:
+            raise Overloaded("too many grammars wait to be checked", RETRY_AFTER_S)
+        loop = asyncio.get_running_loop()
+        self._waiting += 1
+        try:
+            await loop.run_in_executor(self._threads, self._check, grammar)
+        except InvalidValue as error:
+            raise InvalidValue(f"{param} cannot be followed: {error.message}", param) from None
+        finally:
+            self._waiting -= 1

@@ -1,0 +1,156 @@
+"""Tools that a chat offers, which of them must be called, and the grammar that enforces it.
+
+The format is Hermes': `<tool_call>`, a JSON object with name and arguments, `</tool_call>`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from core.errors import InvalidType, InvalidValue, MissingParameter
+from core.request import Grammar, GrammarKind
+from grammar.compile import JSON_OPTIONS
+from server.contract.fields import Structure, built, table_of
+from server.contract.kinds import Anything, Boolean, Kind, ListOf, OneOf, Schema, Text
+from server.contract.messages import Message
+
+OPEN_TAG: Final = "<tool_call>"
+CLOSE_TAG: Final = "</tool_call>"
+MAX_TOOLS: Final = 128
+NAME: Final = "[A-Za-z0-9_-]{1,64}"
+
+_TYPE: Final = built("type", OneOf(("function",)), "function", required=True)
+_FUNCTION: Final = table_of(
+    [
+        built("name", Text(pattern=NAME), "the function's name", required=True),
+        built("description", Text(), "what it does"),
+        built("parameters", Anything(dict), "JSON schema of its arguments"),
+        built("strict", Boolean(), "enforced calls always follow the schema"),
+    ]
+)
+_TOOL: Final = table_of(
+    [_TYPE, built("function", Structure(_FUNCTION), "what to call", required=True)]
+)
+_NAMED: Final = table_of([_FUNCTION["name"]])
+TOOLS: Final[Kind] = ListOf(Structure(_TOOL), most=MAX_TOOLS)
+
+
+class ToolChoiceKind:
+    """none, auto, required, or an object that names one function."""
+
+    _modes: Final = OneOf(("none", "auto", "required"))
+    _named: Final = Structure(
+        table_of([_TYPE, built("function", Structure(_NAMED), "the one to call", required=True)])
+    )
+
+    def read(self, value: Any, path: str) -> str | dict[str, Any]:
+        if isinstance(value, str):
+            return self._modes.read(value, path)
+        if isinstance(value, dict):
+            return self._named.read(value, path)
+        raise InvalidType(f"{path} must be a string or an object", path)
+
+    def schema(self) -> Schema:
+        return {"anyOf": [self._modes.schema(), self._named.schema()]}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """The tools of one chat. `callable_names` are those that a call may name."""
+
+    tools: tuple[Mapping[str, Any], ...]
+    enforced: bool = False  # the answer must be calls, and nothing else
+    callable_names: frozenset[str] = frozenset()
+    parallel: bool = True
+
+    def grammar(self) -> Grammar | None:
+        """Say what an enforced answer must be; None where the model decides."""
+        if not self.enforced:
+            return None
+        functions = [
+            tool["function"]
+            for tool in self.tools
+            if tool["function"]["name"] in self.callable_names
+        ]
+        start = 'start: call ("\\n" call)*' if self.parallel else "start: call"
+        either = " | ".join(f"call_{at}" for at in range(len(functions)))
+        lines = [start, f'call: "{OPEN_TAG}\\n" ({either}) "\\n{CLOSE_TAG}"']
+        lines += [f"call_{at}: {_call(function)}" for at, function in enumerate(functions)]
+        return Grammar(GrammarKind.LARK, "\n".join(lines))
+
+
+def tool_use(tools: Sequence[Mapping[str, Any]], choice: Any, parallel: bool) -> ToolUse | None:
+    """Resolve `tools` and `tool_choice`; None where no tool may be called.
+
+    Raises:
+        InvalidValue, MissingParameter: a choice without tools, or of a tool that is not there.
+    """
+    if not tools:
+        if choice not in (None, "none"):
+            raise MissingParameter("tools is required where tool_choice is set", "tools")
+        return None
+    names = [tool["function"]["name"] for tool in tools]
+    if len(set(names)) < len(names):
+        raise InvalidValue("tools must not hold two functions of one name", "tools")
+    given = tuple({**tool, "function": _given(tool["function"])} for tool in tools)
+    if choice == "none":
+        return None
+    if not isinstance(choice, dict):
+        return ToolUse(given, choice == "required", frozenset(names), parallel)
+    name = choice["function"]["name"]
+    if name not in names:
+        raise InvalidValue(f"tool_choice names {name!r}, which is not in tools", "tool_choice")
+    return ToolUse(given, True, frozenset({name}), parallel=False)
+
+
+def _given(function: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in function.items() if value is not None}
+
+
+def _call(function: Mapping[str, Any]) -> str:
+    """Write the rule of one function's call; its schema stays a root, so that its refs hold."""
+    begin = json.dumps(f'{{"name": "{function["name"]}", "arguments": ')
+    schema = {"type": "object", **function.get("parameters", {}), "x-guidance": JSON_OPTIONS}
+    return f'{begin} %json {json.dumps(schema)} "}}"'
+
+
+# ── for templates that do not know tools ──────────────────────────────────────────────────────
+
+
+def explain_tools(messages: Sequence[Message], tools: Iterable[Mapping[str, Any]]) -> list[Message]:
+    """Put tools and calls into plain messages, in Hermes' words.
+
+    Source: NousResearch, Hermes-Function-Calling, the system prompt for function calling.
+    """
+    listed = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    words = (
+        "You may call one or more functions to assist with the user query. You are provided with "
+        f"function signatures within <tools></tools> XML tags:\n<tools>\n{listed}\n</tools>\n"
+        "For each function call, return a JSON object with function name and arguments within "
+        f'{OPEN_TAG}{CLOSE_TAG} XML tags:\n{OPEN_TAG}\n{{"name": <function-name>, "arguments": '
+        f"<args-json-object>}}\n{CLOSE_TAG}"
+    )
+    plain = write_calls(messages)
+    if plain and plain[0]["role"] == "system":
+        content = f"{plain[0]['content']}\n\n{words}"
+        return [{**plain[0], "content": content}, *plain[1:]]
+    return [{"role": "system", "content": words}, *plain]
+
+
+def write_calls(messages: Sequence[Message]) -> list[Message]:
+    """Turn the calls of earlier answers into the text that made them."""
+    return [_written(message) if message.get("tool_calls") else message for message in messages]
+
+
+def _written(message: Message) -> Message:
+    calls = [
+        {"name": call["function"]["name"], "arguments": call["function"]["arguments"]}
+        for call in message["tool_calls"]
+    ]
+    texts = [f"{OPEN_TAG}\n{json.dumps(call, ensure_ascii=False)}\n{CLOSE_TAG}" for call in calls]
+    content = "\n".join(filter(None, [message["content"], *texts]))
+    rest = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**rest, "content": content}

@@ -1,0 +1,1 @@
+"""The engine's process and its socket: start, submit, deliver, supervise, bound the queue."""

@@ -1,0 +1,299 @@
+"""The server's end of the engine's socket: messages out, tokens to the streams in.
+
+It runs on the event loop, and knows no HTTP and no text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import socket
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from core.errors import (
+    EngineDead,
+    GenerationFailed,
+    ModelError,
+    Overloaded,
+    ServiceError,
+    SettingsError,
+)
+from core.request import FinishReason, RequestId
+from core.settings import EngineSettings
+from core.wire import (
+    HEADER,
+    MAX_FRAME_BYTES,
+    Abort,
+    Drain,
+    Ended,
+    Fault,
+    Finish,
+    FromEngine,
+    Idle,
+    Measured,
+    Ready,
+    Remeasure,
+    Start,
+    StepReport,
+    Submit,
+    ToEngine,
+    TokenLogprobs,
+    frame,
+    from_engine,
+)
+from server.engines.backlog import Backlog
+from server.engines.observer import Observer, unharmed
+
+log = logging.getLogger("floorline.server")
+
+RETRY_AFTER_S: Final = 2.0  # about what a small engine needs to come back
+
+OnToken = Callable[[int, TokenLogprobs | None], None]
+
+
+class RequestStream:
+    """One request's tokens, as they come, and then its end.
+
+    `on_token` runs as a token arrives, before the observer sees the step: who ends the request for
+    a reason of its own has then said so in time. Nobody waits for a slow reader: what it has not
+    taken is buffered, and bounded by the request's own length.
+    """
+
+    def __init__(self, on_token: OnToken, on_wake: Callable[[], None]) -> None:
+        self._on_token, self._on_wake = on_token, on_wake
+        self.started = False  # admitted, once at least
+        self.cached_tokens = 0  # of the prompt, when it was first admitted
+        self.prompt_logprobs: dict[int, TokenLogprobs] = {}  # by position, where asked for
+        self.reason: FinishReason | None = None
+        self.error: ServiceError | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.reason is not None or self.error is not None
+
+    def start(self, cached_tokens: int) -> None:
+        if not self.started:
+            self.started, self.cached_tokens = True, cached_tokens
+
+    def push(self, token: int, logprobs: TokenLogprobs | None = None) -> None:
+        self._on_token(token, logprobs)
+        self._on_wake()
+
+    def finish(self, ended: Ended) -> None:
+        if ended.reason is FinishReason.FAILED:
+            self.fail(GenerationFailed(ended.message or "the generation failed"))
+        else:
+            self.reason = ended.reason
+            self._on_wake()
+
+    def fail(self, error: ServiceError) -> None:
+        self.error = error
+        self._on_wake()
+
+
+class EngineClient:
+    """One engine, from `Start` to the end of its socket.
+
+    Invariant: each submitted request's stream ends exactly once: by an `Ended`; or by an error,
+        once the engine is gone, nobody admits it in time, or its text meets a bug; unless aborted.
+    """
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        queue_timeout_s: float = math.inf,
+    ) -> None:
+        self._reader, self._writer, self._queue_timeout_s = reader, writer, queue_timeout_s
+        self.backlog = Backlog()
+        self._observer: Observer | None = None
+        self._streams: dict[RequestId, RequestStream] = {}
+        self.closed = asyncio.Event()
+        self._idle = True
+        self._heard_s = self._now_s()
+
+    @classmethod
+    async def connect(cls, sock: socket.socket, queue_timeout_s: float = math.inf) -> EngineClient:
+        return cls(*await asyncio.open_unix_connection(sock=sock), queue_timeout_s)
+
+    @property
+    def live(self) -> int:
+        """Requests that were submitted and have not ended."""
+        return len(self._streams)
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last message while work was outstanding; 0 when there is none."""
+        return 0.0 if self._idle and not self._streams else self._now_s() - self._heard_s
+
+    async def start(self, settings: EngineSettings) -> Ready:
+        """Tell the engine what to serve and wait until it is warm.
+
+        Raises:
+            ModelError, SettingsError: it cannot use what it was told; its own words.
+            EngineDead: it ended before it was ready.
+        """
+        self._send(Start(settings))
+        match await self._read():
+            case Ready() as ready:
+                return ready
+            case Fault(kind="settings", message=message):
+                raise SettingsError(message)
+            case Fault(message=message):
+                raise ModelError(message)
+            case _:
+                raise EngineDead("the engine ended before it was ready", RETRY_AFTER_S)
+
+    async def run(self, observer: Observer) -> None:
+        """Deliver messages until the engine's end; then every live stream ends too."""
+        self._observer = observer
+        try:
+            while (message := await self._read()) is not None:
+                self._deliver(message)
+                if isinstance(message, StepReport | Fault):
+                    self._give_up_waiting()
+                with unharmed(f"a {type(message).__name__}"):
+                    self._observe(observer, message)
+        finally:
+            self.close()
+
+    def submit(
+        self, request: Submit, on_token: OnToken, on_wake: Callable[[], None]
+    ) -> RequestStream:
+        """Send a request.
+
+        Raises:
+            EngineDead: there is no engine any more.
+        """
+        if self.closed.is_set():
+            raise EngineDead("the engine is down", RETRY_AFTER_S)
+        assert request.id not in self._streams, f"{request.id} is live already"
+        if not self._streams:
+            self._heard_s = self._now_s()
+        stream = self._streams[request.id] = RequestStream(on_token, on_wake)
+        self.backlog.joined(request.id, request.tenant, len(request.prompt_ids), self._now_s())
+        self._send(request)
+        return stream
+
+    def finish(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None:
+        """Tell engine and books of an end that the server decided, while `run` runs."""
+        assert self._observer is not None, "a finish before `run`"
+        self._send(Finish(id, n_tokens, reason))
+        with unharmed("a Finish"):
+            self._observer.on_finish_sent(id, n_tokens, reason)
+
+    def abort(self, id: RequestId) -> None:
+        """Stop a request that nobody reads; its stream hears nothing more."""
+        if self._let_go(id) is not None:
+            self._send(Abort(id))
+
+    def drain(self) -> None:
+        """Ask the engine to finish what is live and to exit."""
+        self._send(Drain())
+
+    def close(self, error: ServiceError | None = None) -> None:
+        """Let go of the engine, which then exits; live streams end with `error`."""
+        self.closed.set()
+        self._writer.close()
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.fail(error or EngineDead("the engine died", RETRY_AFTER_S))
+
+    # ── messages ──────────────────────────────────────────────────────────────────────────────
+
+    def _deliver(self, message: FromEngine) -> None:
+        self._heard_s, self._idle = self._now_s(), isinstance(message, Idle | Measured)
+        if isinstance(message, StepReport):
+            self._deliver_tokens(message)
+        if isinstance(message, StepReport | Idle | Fault):
+            self._deliver_ends(message.ended)
+        if isinstance(message, StepReport):
+            self.backlog.stepped((message.end_ns - message.start_ns) / 1e9)
+
+    def _deliver_tokens(self, report: StepReport) -> None:
+        for record in report.slices:
+            if (stream := self._streams.get(record.id)) is not None:
+                stream.start(record.cached)
+                self.backlog.admitted(record.id)
+        for scored in report.prompt_logprobs:
+            if (stream := self._streams.get(scored.id)) is not None:
+                stream.prompt_logprobs[scored.position] = scored
+        logprobs: defaultdict[RequestId, deque[TokenLogprobs]] = defaultdict(deque)
+        for scored in report.logprobs:
+            logprobs[scored.id].append(scored)
+        for id, token in report.tokens:
+            if (stream := self._streams.get(id)) is None:
+                continue
+            try:
+                stream.push(token, logprobs[id].popleft() if id in logprobs else None)
+            except Exception:
+                log.exception("%s: a token could not be made text", id)
+                self.abort(id)
+                stream.fail(GenerationFailed("a token could not be made text"))
+
+    def _deliver_ends(self, ends: Iterable[Ended]) -> None:
+        for ended in ends:
+            if (stream := self._let_go(ended.id)) is not None:
+                stream.finish(ended)
+
+    def _let_go(self, id: RequestId) -> RequestStream | None:
+        """Forget a request, and give its stream; None where it had ended already."""
+        self.backlog.left(id)
+        return self._streams.pop(id, None)
+
+    def _give_up_waiting(self) -> None:
+        """End the requests that were not admitted in time.
+
+        Only a report tells who was admitted: before it comes, one that waits cannot be told from
+        one in its first step, so that none is ended by a timer. An engine that reports nothing for
+        long is ended as a whole.
+        """
+        for id in self.backlog.overdue(self._now_s(), self._queue_timeout_s):
+            stream = self._let_go(id)
+            assert stream is not None
+            self.finish(id, 0, FinishReason.REFUSED)
+            waited = f"the request waited for more than {self._queue_timeout_s:g} s"
+            stream.fail(Overloaded(waited, self.backlog.clears_after_s()))
+
+    def _observe(self, observer: Observer, message: FromEngine) -> None:
+        match message:
+            case StepReport():
+                observer.on_report(message)
+            case Idle():
+                observer.on_idle(message)
+                if observer.wants_peaks():
+                    log.warning("steps took less than their floor: measuring the peaks while idle")
+                    self._send(Remeasure())
+            case Measured(peaks):
+                observer.on_peaks(peaks)
+            case Fault():
+                log.error("a step failed: %s: %s", message.kind, message.message)
+                observer.on_fault(message)
+
+    def _send(self, message: ToEngine) -> None:
+        """Write without waiting: what is outstanding is bounded by the live requests."""
+        if not self.closed.is_set():
+            self._writer.write(frame(message))
+
+    async def _read(self) -> FromEngine | None:
+        """Return the next message, None at the end of the stream."""
+        try:
+            (size,) = HEADER.unpack(await self._reader.readexactly(HEADER.size))
+            if size > MAX_FRAME_BYTES:
+                log.error("the engine sent a frame of %d bytes; letting go of it", size)
+                return None
+            return from_engine.decode(await self._reader.readexactly(size))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        except msgspec.MsgspecError as error:
+            log.error("the engine sent what is no message (%s); letting go of it", error)
+            return None
+
+    @staticmethod
+    def _now_s() -> float:
+        return asyncio.get_running_loop().time()

@@ -1,0 +1,239 @@
+"""Keeps one engine process running: starts it, watches it, starts it again, drains it.
+
+It knows processes and sockets; what the requests are about is the client's and the routes'.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from core.errors import (
+    EngineDead,
+    EngineStarting,
+    ModelError,
+    ServiceError,
+    SettingsError,
+    ShuttingDown,
+)
+from core.settings import EngineSettings
+from core.wire import Ready
+from server.engines.client import RETRY_AFTER_S, EngineClient
+from server.engines.observer import Observer, unharmed
+
+log = logging.getLogger("floorline.server")
+
+STEADY_S: Final = 30.0  # an engine that lived this long did not fail at once
+MAX_FAILURES: Final = 6  # in a row; then the server gives up and says so by its exit status
+FIRST_BACKOFF_S: Final = 0.25  # doubles with every failure
+STALL_S: Final = 30.0  # without a message while work is outstanding
+EXIT_GRACE_S: Final = 5.0  # between the end of its socket and a kill
+
+
+class EngineProcess(Protocol):
+    """What runs the engine. `wait` may be called again after the end."""
+
+    async def wait(self) -> int: ...
+    def kill(self) -> None:
+        """End it at once; no news if it has ended."""
+
+
+class Launcher(Protocol):
+    async def __call__(self, sock: socket.socket) -> EngineProcess:
+        """Start an engine that speaks on `sock`, which the caller closes afterwards."""
+
+
+class Books(Observer, Protocol):
+    """An observer that also hears of the engine's comings and goings."""
+
+    def on_engine_down(self) -> None: ...
+
+
+async def launch_process(sock: socket.socket) -> EngineProcess:
+    """Start `python -m engine`, in a session of its own: Ctrl-C is the server's to handle."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "engine", "--fd", str(sock.fileno())),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=sys.stderr.fileno(),
+        pass_fds=(sock.fileno(),),
+        start_new_session=True,
+    )
+    return _Subprocess(process)
+
+
+class _Subprocess:
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def wait(self) -> int:
+        return await self._process.wait()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+
+class Supervisor:
+    """`on_ready` is told of each engine that is warm, and returns who keeps its books."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        on_ready: Callable[[Ready], Books],
+        launch: Launcher,
+        queue_timeout_s: float,
+    ) -> None:
+        self._settings, self._on_ready, self._launch = settings, on_ready, launch
+        self._queue_timeout_s = queue_timeout_s
+        self._client: EngineClient | None = None
+        self._was_ready = False
+        self._lost_s = 0.0  # when the last one that was ready ended
+        self.draining = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether new requests are taken."""
+        return self.healthy and not self.draining
+
+    @property
+    def live(self) -> int:
+        return self._client.live if self._client else 0
+
+    @property
+    def healthy(self) -> bool:
+        """Whether an engine is there and, if it has work, was heard of lately."""
+        client = self._client
+        return client is not None and not client.closed.is_set() and client.silent_s < STALL_S
+
+    def client(self) -> EngineClient:
+        """Return the engine to submit to.
+
+        Raises:
+            ShuttingDown: no new work is taken.
+            EngineStarting, EngineDead: there is none yet, or none now.
+        """
+        if self._client is None or not self.ready:
+            raise self.trouble()
+        return self._client
+
+    def trouble(self) -> ServiceError:
+        """Say what is amiss, while there is no healthy engine or no new work is taken."""
+        if self.draining:
+            return ShuttingDown("the server is shutting down", RETRY_AFTER_S)
+        if self._was_ready:
+            return EngineDead("the engine is down and being started again", RETRY_AFTER_S)
+        return EngineStarting("the engine is starting", RETRY_AFTER_S)
+
+    async def run(self) -> None:
+        """Keep an engine running until drained.
+
+        Raises:
+            ModelError, SettingsError: the engine cannot use what it was told.
+            EngineDead: it failed too often in a row.
+        """
+        failures = 0
+        while not self.draining:
+            lived_s = await self._run_one()
+            if self.draining:
+                return
+            failures = 1 if lived_s >= STEADY_S else failures + 1
+            if failures > MAX_FAILURES:
+                raise EngineDead(f"the engine failed {failures} times in a row; giving up")
+            delay_s = FIRST_BACKOFF_S * 2 ** (failures - 1)
+            log.warning("starting the engine again in %.2f s", delay_s)
+            await asyncio.sleep(delay_s)
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Take no new work; let live requests finish, for `timeout_s` at most.
+
+        What is still live then ends with `ShuttingDown`.
+
+        Returns:
+            Whether there was an engine, whose exit then ends `run`.
+        """
+        self.draining = True
+        client = self._client
+        if client is None:
+            return False
+        client.drain()
+        try:
+            await asyncio.wait_for(client.closed.wait(), timeout_s)
+        except TimeoutError:
+            log.warning("%d requests did not finish within %g s", client.live, timeout_s)
+            self.cut_short()
+        return True
+
+    def cut_short(self) -> None:
+        """End a drain now: what is still live ends with `ShuttingDown`."""
+        if self._client is not None:
+            self._client.close(ShuttingDown("the server is shutting down"))
+
+    async def _run_one(self) -> float:
+        """Run one engine from start to end; return the seconds that it was ready."""
+        ours, theirs = socket.socketpair()
+        try:
+            process = await self._launch(theirs)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        client = await EngineClient.connect(ours, self._queue_timeout_s)
+        watch = asyncio.create_task(_end_when_silent(client, process))
+        try:
+            lived_s = await self._serve(client)
+        finally:
+            watch.cancel()
+            grace_s = EXIT_GRACE_S if self._client is client else 0.0
+            self._client = None
+            client.close()
+            status = await _reap(process, grace_s)
+        if not self.draining:
+            log.error("the engine ended unexpectedly, with status %d", status)
+        return lived_s
+
+    async def _serve(self, client: EngineClient) -> float:
+        now_s = asyncio.get_running_loop().time
+        try:
+            ready = await client.start(self._settings)
+        except EngineDead:
+            if not self._was_ready:  # it would die again; its own words are on standard error
+                raise
+            return 0.0
+        except (ModelError, SettingsError) as error:
+            if not self._was_ready:
+                raise
+            log.error("the engine cannot start again: %s", error)
+            return 0.0
+        books = self._on_ready(ready)
+        since_s = now_s()
+        if self._was_ready:
+            log.info("the engine is ready again, %.1f s after it was lost", since_s - self._lost_s)
+        self._client, self._was_ready = client, True
+        await client.run(books)
+        self._lost_s = now_s()
+        if not self.draining:
+            with unharmed("the engine's end"):
+                books.on_engine_down()
+        return self._lost_s - since_s
+
+
+async def _end_when_silent(client: EngineClient, process: EngineProcess) -> None:
+    """Kill an engine that has work and says nothing: its streams get an error, and a fresh one."""
+    while client.silent_s < STALL_S:  # noqa: ASYNC110, silence is no event
+        await asyncio.sleep(STALL_S / 10)
+    log.error("the engine has said nothing for %.0f s: ending it", client.silent_s)
+    process.kill()
+
+
+async def _reap(process: EngineProcess, grace_s: float) -> int:
+    """Wait for the exit, which follows the socket's end; kill an engine that does not exit."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(process.wait(), grace_s)
+    process.kill()
+    return await process.wait()

@@ -1,0 +1,82 @@
+"""Reads a request's body under limits of size and time. What it says is the validator's matter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.types import Receive
+
+from core.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
+from core.settings import HttpSettings, parse_bytes
+from server.contract.body_weight import is_long
+from server.text.off_loop import Aside
+
+T = TypeVar("T")
+
+
+class BodyReader:
+    """One for all routes.
+
+    Raises:
+        SettingsError: the limit is no size.
+    """
+
+    def __init__(self, limits: HttpSettings, aside: Aside) -> None:
+        self._aside = aside
+        self._limit_bytes = parse_bytes(limits.max_body, "--max-body")
+        self._timeout_s = limits.body_timeout
+
+    async def parse(self, request: Request, parser: Callable[[bytes], T]) -> T:
+        """Read a body and parse it, a long one off the event loop.
+
+        Raises:
+            RequestError: what `read` and the parser say.
+        """
+        body = await self.read(request)
+        if is_long(body):
+            return await self._aside.run(parser, body)
+        return parser(body)
+
+    async def read(self, request: Request) -> bytes:
+        """Read a JSON body.
+
+        Raises:
+            UnsupportedMediaType: its content type is another's.
+            BodyTooLarge: more bytes than the limit, as announced or as they came.
+            BodyTooSlow: it was not there in time.
+        """
+        _check_media_type(request.headers)
+        announced = request.headers.get("content-length", "")
+        if announced.isdigit() and int(announced[:19]) > self._limit_bytes:
+            raise self._too_large()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._collect(request.receive)
+        except TimeoutError:
+            message = f"the body did not come within {self._timeout_s:g} s"
+            raise BodyTooSlow(message) from None
+
+    async def _collect(self, receive: Receive) -> bytes:
+        pieces: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await receive()
+            pieces.append(message.get("body", b""))
+            size += len(pieces[-1])
+            if size > self._limit_bytes:
+                raise self._too_large()
+            more = message.get("more_body", False)
+        return b"".join(pieces)
+
+    def _too_large(self) -> BodyTooLarge:
+        return BodyTooLarge(f"the body is larger than {self._limit_bytes} bytes")
+
+
+def _check_media_type(headers: Headers) -> None:
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        raise UnsupportedMediaType("the content type must be application/json")

@@ -1,0 +1,1 @@
+"""What one request is charged: its entry, its cost object, money. No series."""

@@ -1,0 +1,84 @@
+"""Whose requests there are, and who may still be asked about. It counts nothing itself."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from core.request import FinishReason, RequestId
+from telemetry.bill.entry import Entry
+from telemetry.series.labels import MAX_TENANTS, OTHER, SHARED_TENANT
+
+_RECENT_REQUESTS: Final = 512
+
+
+class Ledger:
+    """Keeps an entry until the engine let go of the request and its response is done.
+
+    Invariant: what is kept beyond that is bounded, as are the tenants' names.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[RequestId, Entry] = {}
+        self._recent: OrderedDict[RequestId, Entry] = OrderedDict()
+        self._tenants: set[str] = set()
+        self.live = 0
+
+    def open(
+        self,
+        id: RequestId,
+        prompt_tokens: int,
+        tenant: str,
+        received_ns: int,
+        shares_prompt: bool = False,
+    ) -> None:
+        assert id not in self._entries, f"{id} was received twice"
+        self.live += 1
+        self._entries[id] = Entry(
+            id=id,
+            tenant=self._known(tenant),
+            prompt_tokens=prompt_tokens,
+            received_ns=received_ns,
+            shares_prompt=shares_prompt,
+            since_ns=received_ns,
+        )
+
+    def __getitem__(self, id: RequestId) -> Entry:
+        return self._entries[id]
+
+    def find(self, id: RequestId) -> Entry | None:
+        """Look also among those that nobody waits for any more."""
+        return self._entries.get(id) or self._recent.get(id)
+
+    def unreleased(self) -> Iterator[Entry]:
+        return (entry for entry in self._entries.values() if not entry.released)
+
+    def release(self, entry: Entry, reason: FinishReason, at_ns: int) -> None:
+        """Take the engine's terminal event; the caller's end holds where it came first."""
+        assert not entry.released, f"{entry.id} ended twice"
+        entry.end(reason, at_ns)
+        entry.released = True
+        self.live -= 1
+        self._drop_if_done(entry)
+
+    def forget(self, ids: Sequence[RequestId]) -> None:
+        for id in ids:
+            entry = self._entries[id]
+            entry.forgotten = True
+            self._drop_if_done(entry)
+
+    def _drop_if_done(self, entry: Entry) -> None:
+        if entry.released and entry.forgotten:
+            self._recent[entry.id] = self._entries.pop(entry.id)
+            if len(self._recent) > _RECENT_REQUESTS:
+                self._recent.popitem(last=False)
+
+    def _known(self, tenant: str) -> str:
+        """Map a tenant to a label value: past the limit, all are `other`."""
+        if tenant in self._tenants:
+            return tenant
+        if tenant in (SHARED_TENANT, OTHER) or len(self._tenants) >= MAX_TENANTS:
+            return OTHER
+        self._tenants.add(tenant)
+        return tenant

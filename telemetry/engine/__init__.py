@@ -1,0 +1,1 @@
+"""What is known of one engine: its model, its clock, when to measure it again."""

@@ -1,0 +1,1 @@
+"""Prometheus series: their catalogue, labels, registry, and the meters that feed them."""

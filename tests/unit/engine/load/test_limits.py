@@ -1,0 +1,121 @@
+"""The size of the KV store and the one context limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.errors import SettingsError
+from core.formats import KVFormat
+from core.settings import KVSettings, SchedulerSettings
+from engine.load.limits import (
+    cut_to_store,
+    resolve_max_model_len,
+    resolve_num_blocks,
+    resolve_step_tokens,
+)
+from engine.machine.memory import Room
+from tests.unit.costmodel.models import model
+
+CONFIG = model(name="a-model")  # 3,072 KV bytes per token in fp32
+ROOM = Room(2**30, "this machine")
+
+
+@pytest.mark.parametrize(
+    ("settings", "kv", "blocks"),
+    [
+        (KVSettings(kv_memory="3MB"), KVFormat.FP32, 64),
+        (KVSettings(kv_memory="3MB"), KVFormat.FP16, 128),
+        (KVSettings(kv_memory="3MB", block_size=32), KVFormat.FP32, 32),
+        (KVSettings(kv_memory="49151"), KVFormat.FP16, 1),
+        (KVSettings(kv_memory="1KB", num_kv_blocks=7), KVFormat.FP32, 7),
+    ],
+    ids=str,
+)
+def test_blocks_are_told_or_what_the_memory_holds(
+    settings: KVSettings, kv: KVFormat, blocks: int
+) -> None:
+    assert resolve_num_blocks(settings, CONFIG, kv, 0, ROOM) == blocks
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (KVSettings(kv_memory="49151"), "--kv-memory 49151: must be at least 49152 bytes, "),
+        (KVSettings(num_kv_blocks=0), "--num-kv-blocks 0"),
+        (KVSettings(block_size=0), "--block-size 0"),
+        (KVSettings(kv_memory="much"), "--kv-memory"),
+    ],
+    ids=str,
+)
+def test_a_store_without_a_block_is_refused(settings: KVSettings, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        resolve_num_blocks(settings, CONFIG, KVFormat.FP32, 0, ROOM)
+
+
+@pytest.mark.parametrize(
+    ("settings", "flag"),
+    [
+        (KVSettings(kv_memory="3MB"), "--kv-memory 3MB"),
+        (KVSettings(num_kv_blocks=64), "--num-kv-blocks 64"),
+    ],
+)
+def test_a_store_that_has_no_room_beside_the_weights_is_refused(
+    settings: KVSettings, flag: str
+) -> None:
+    room = Room(4 * 2**20, "this container")
+    assert resolve_num_blocks(settings, CONFIG, KVFormat.FP32, 2**20, room) == 64
+    with pytest.raises(SettingsError) as caught:
+        resolve_num_blocks(settings, CONFIG, KVFormat.FP32, 2**20 + 1, room)
+    asked = f"{flag}: 3145728 bytes beside 1048577 of weights"
+    assert str(caught.value) == f"{asked}, and this container has 4194304 available"
+
+
+@pytest.mark.parametrize(
+    ("asked", "pool_tokens", "limit"),
+    [
+        (None, 100_000, 8192),
+        (None, 512, 512),
+        (300, 512, 300),
+        (600, 512, 512),
+        (8192, 9000, 8192),
+    ],
+)
+def test_the_context_limit_is_the_least_of_model_pool_and_wish(
+    asked: int | None, pool_tokens: int, limit: int
+) -> None:
+    assert resolve_max_model_len(asked, CONFIG, pool_tokens) == limit
+
+
+@pytest.mark.parametrize(
+    ("settings", "flag"),
+    [
+        (KVSettings(kv_memory="1MB"), "--kv-memory 1MB"),
+        (KVSettings(kv_memory="1MB", num_kv_blocks=21), "--num-kv-blocks 21"),
+    ],
+)
+def test_a_wish_that_the_pool_cuts_is_told_with_both_flags_and_numbers(
+    settings: KVSettings, flag: str
+) -> None:
+    said = cut_to_store(8000, settings, 336)
+    assert said == (
+        f"--max-model-len 8000: {flag} holds no more than 336 tokens, which is the limit"
+    )
+    assert cut_to_store(336, settings, 336) is None
+    assert cut_to_store(None, settings, 336) is None, "nobody wished for more"
+
+
+@pytest.mark.parametrize("asked", [8193, 0, -1])
+def test_a_wish_that_the_model_cannot_meet_is_refused(asked: int) -> None:
+    with pytest.raises(SettingsError, match=f"--max-model-len {asked}"):
+        resolve_max_model_len(asked, CONFIG, 100_000)
+
+
+def test_a_wish_above_the_models_limit_names_both() -> None:
+    with pytest.raises(SettingsError, match=r"9000.*a-model.*8192"):
+        resolve_max_model_len(9000, CONFIG, 100_000)
+
+
+def test_a_step_beyond_what_the_kernels_index_is_refused() -> None:
+    assert resolve_step_tokens(SchedulerSettings(max_num_batched_tokens=2**20)) == 2**20
+    with pytest.raises(SettingsError, match=r"--max-num-batched-tokens 1048577: .* 1048576"):
+        resolve_step_tokens(SchedulerSettings(max_num_batched_tokens=2**20 + 1))

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from loadgen.report.join import Scrape, server_view
+from loadgen.report.predict import Work, capacity_per_s, curve, floor_itl_s
+
+BEFORE = """# HELP floorline_step_duration_seconds x
+floorline_step_duration_seconds_sum{kind="decode",model="m"} 1.0
+floorline_step_duration_seconds_count{kind="decode",model="m"} 10
+floorline_step_floor_seconds_sum{kind="decode",model="m"} 0.5
+floorline_step_floor_seconds_count{kind="decode",model="m"} 10
+floorline_kv_blocks{state="free",model="m"} 10
+floorline_kv_blocks{state="referenced",model="m"} 0
+"""
+AFTER = """floorline_step_duration_seconds_sum{kind="decode",model="m"} 3.0
+floorline_step_duration_seconds_sum{kind="mixed",model="m"} 2.0
+floorline_step_duration_seconds_count{kind="decode",model="m"} 30
+floorline_step_duration_seconds_count{kind="mixed",model="m"} 5
+floorline_step_floor_seconds_sum{kind="decode",model="m"} 1.3
+floorline_step_floor_seconds_sum{kind="mixed",model="m"} 0.2
+floorline_step_floor_seconds_count{kind="decode",model="m"} 30
+floorline_step_floor_seconds_count{kind="mixed",model="m"} 5
+floorline_kv_blocks{state="free",model="m"} 5
+floorline_kv_blocks{state="referenced",model="m"} 5
+floorline_bytes_moved_total{op="read",component="weights",model="m"} 4e9
+floorline_peak_bytes_per_second{source="measured",level="dram",model="m"} 2e9
+"""
+
+
+def test_a_window_is_the_difference_of_two_readings() -> None:
+    view = server_view([Scrape(BEFORE, 0.0), Scrape(AFTER, 9.0)], 0.0)
+    assert view["efficiency"] == pytest.approx((0.8 + 0.2) / (2.0 + 2.0))
+    assert view["step_ms"] == pytest.approx(4000 / 25)
+    assert view["floor_decode_step_ms"] == pytest.approx(1000 / 25)
+    assert view["mbu"] == pytest.approx(4e9 / 4.0 / 2e9)
+    assert view["kv_use"] == pytest.approx(0.25)
+    assert view["mean_batch"] is None, "what the server does not tell is not zero"
+
+
+def test_the_warm_up_is_outside_the_window() -> None:
+    scrapes = [Scrape(BEFORE, 0.0), Scrape(AFTER, 5.0), Scrape(AFTER, 9.0)]
+    assert server_view(scrapes, 4.0)["efficiency"] is None, "no step ran after the warm-up"
+    assert server_view(scrapes[:2], 4.0) == {}
+
+
+def test_other_servers_give_what_they_have() -> None:
+    vllm = Scrape('vllm:num_requests_running{model_name="m"} 3.0\nvllm:kv_cache_usage_perc 0.5\n')
+    view = server_view([vllm, vllm], 0.0)
+    assert (view["mean_running"], view["kv_use"], view["efficiency"]) == (3.0, 0.5, None)
+
+
+WORK = Work(
+    weight_bytes=2e9, kv_bytes_per_request=5e7, flops_per_token=2e9, peak_bytes_per_s=1e11,
+    peak_flops_per_s=1e13, prompt_tokens=64, output_tokens=32,
+)  # fmt: skip
+
+
+def test_the_floor_curve_starts_at_the_lone_request_and_satisfies_its_own_balance() -> None:
+    assert floor_itl_s(WORK, 1e-9) == pytest.approx((2e9 + 5e7) / 1e11)
+    rate = 30.0
+    step_s = floor_itl_s(WORK, rate)
+    assert step_s is not None
+    batch = rate * WORK.output_tokens * step_s
+    moved = WORK.weight_bytes + batch * WORK.kv_bytes_per_request
+    assert batch > 1
+    assert step_s == pytest.approx(moved / WORK.peak_bytes_per_s)
+
+
+def test_no_step_time_sustains_more_than_capacity() -> None:
+    limit = capacity_per_s(WORK)
+    assert limit == pytest.approx(1e13 / (96 * 2e9)), "here the FLOPs bind"
+    assert floor_itl_s(WORK, limit) is None
+    points = curve(WORK, 1e9)
+    assert points[-1]["rate"] < limit
+    assert [p["itl_ms"] for p in points] == sorted(p["itl_ms"] for p in points)
