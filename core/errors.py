@@ -1,4 +1,4 @@
-"""Every error that crosses a layer, as one tree. It does not know HTTP: `server/http/errors.py` maps it.
+"""Every error that crosses a layer, as one tree. `server/http/errors.py` maps it to HTTP.
 
 FloorlineError
 ├── SettingsError              a flag, variable or file value that cannot be used

@@ -1,4 +1,4 @@
-"""Every setting, once: its type, default, unit and help. `server/cli/main.py` derives flags from here.
+"""Every setting, once: its type, default, unit and help. Flags are derived from here.
 
 Nothing is read from the environment or a file here; `None` means "resolved at start".
 """

@@ -18,16 +18,13 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from core.errors import InvalidValue
 from core.model import ModelConfig
 from core.request import Grammar, GrammarKind
-from engine.checkpoint.vocabulary import within_vocabulary
-from grammar.trial import try_grammar
+from grammar.vocabulary import within_vocabulary
 
 log = logging.getLogger("floorline.engine")
 
 MAX_TEXT_BYTES: Final = 64 * 1024
 _MAX_MESSAGE: Final = 300  # characters of the library's own words
 _KEPT: Final = 32  # compiled grammars
-
-_MANY_PATTERNS: Final = 8  # to intersect them takes 5 ms; each more can double that
 
 # Work is counted, and too much of it is an error. A lexer state takes 1 to 2 kB. With so many items
 # the worst mask found took 0.2 s, once, since the error lasts.
@@ -45,32 +42,12 @@ JSON_OPTIONS: Final[Any] = {
 }
 
 
-def check_grammar(grammar: Grammar) -> None:
-    """Refuse what cannot be compiled, or not in time.
+def validate(grammar: Grammar) -> None:
+    """Refuse what cannot be compiled, however long that takes to find out.
 
-    Cost: up to 0.1 s, or 3 s in a process where a schema has many patterns; not for an event loop.
     Raises:
         InvalidValue: no such grammar; the message names the keyword or the place.
     """
-    if _patterns(grammar) > _MANY_PATTERNS:
-        try_grammar(grammar)
-    else:
-        validate(grammar)
-
-
-def _patterns(grammar: Grammar) -> int:
-    """Count the keywords that make a schema's regular expressions, however they are escaped."""
-    if grammar.kind is not GrammarKind.JSON_SCHEMA:
-        return 0
-    try:
-        text = json.dumps(json.loads(grammar.text))
-    except (ValueError, RecursionError):  # the library says it better
-        return 0
-    return text.count('"pattern') + text.count('"format"')
-
-
-def validate(grammar: Grammar) -> None:
-    """Do the work of `check_grammar`, however long it takes."""
     text = _library_text(grammar)
     failed, messages = LLMatcher.validate_grammar_with_warnings(text, limits=_LIMITS)
     if failed or (messages and grammar.kind is GrammarKind.JSON_SCHEMA):

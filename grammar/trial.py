@@ -14,6 +14,7 @@ from typing import Final
 
 from core.errors import InvalidValue
 from core.request import Grammar, GrammarKind
+from grammar.compile import validate
 
 LIMIT_S: Final = 3  # of processor time, so that a busy machine refuses nothing; the start among it
 _PATIENCE_S: Final = 60.0  # ends a process that the machine does not run
@@ -48,8 +49,6 @@ def try_grammar(grammar: Grammar) -> None:
 def main() -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
-    from grammar.compile import validate
-
     text = sys.stdin.buffer.read().decode()
     try:
         validate(Grammar(GrammarKind(sys.argv[1]), text))

@@ -25,9 +25,9 @@ from server.contract.validation import GenerationCall
 from server.engines.client import RETRY_AFTER_S
 from server.engines.observer import unharmed
 from server.engines.supervisor import Launcher, Supervisor, launch_process
-from server.text.off_loop import Aside
+from server.limits.off_loop import OffLoop
+from server.templates.pool import Templates
 from server.text.prompts import ContextLimit, Prompts
-from server.text.templates import Templates
 from server.text.tokenizer import ModelTokenizer
 from telemetry.telemetry import Telemetry
 
@@ -71,8 +71,8 @@ class Service:
         )
         self._served: Served | None = None
         self._on_ready = on_ready
-        self.aside = Aside()
-        self.templates = Templates(settings.http.template_timeout, self.aside)
+        self.off_loop = OffLoop()
+        self.templates = Templates(settings.http.template_timeout, self.off_loop)
         self._seeds = random.Random(settings.engine.model.seed)
 
     @property
@@ -104,7 +104,7 @@ class Service:
     async def shut(self) -> None:
         """End what it started beside the engine."""
         await self.templates.close()
-        self.aside.close()
+        self.off_loop.close()
 
     def open(
         self, call: GenerationCall, prompts: Prompts, tenant: str, received_ns: int

@@ -13,11 +13,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "kvcache": {"core"},
     "costmodel": {"core"},
+    "grammar": {"core"},
     "scheduler": {"core", "kvcache", "costmodel"},
     "telemetry": {"core", "costmodel"},
     "kernels": {"core", "costmodel"},
-    "engine": {"core", "kvcache", "costmodel", "scheduler", "kernels"},
-    "server": {"core", "kvcache", "costmodel", "scheduler", "telemetry", "engine", "lab"},
+    "engine": {"core", "kvcache", "costmodel", "grammar", "scheduler", "kernels"},
+    "server": {"core", "costmodel", "grammar", "telemetry", "lab"},
     "loadgen": {"core", "costmodel"},  # sees the server over HTTP only
     "lab": {"core", "costmodel", "loadgen"},  # starts servers as processes
 }
@@ -27,7 +28,7 @@ HOME_OF: dict[str, set[str]] = {  # heavy third parties, and the one place each 
     "safetensors": {"engine"},
     "gguf": {"engine"},
     "huggingface_hub": {"engine"},
-    "llguidance": {"engine"},  # its file imports no torch, so that the server may check grammars
+    "llguidance": {"grammar"},
     "prometheus_client": {"telemetry"},
     "fastapi": {"server"},
     "uvicorn": {"server"},
@@ -35,11 +36,20 @@ HOME_OF: dict[str, set[str]] = {  # heavy third parties, and the one place each 
     "tokenizers": {"server"},
     "jinja2": {"server"},
     "msgspec": {"core", "server"},
-    "numpy": {"costmodel", "telemetry", "engine", "kernels"},
+    "numpy": {"costmodel", "telemetry", "engine", "grammar", "kernels"},
     "httpx": {"loadgen"},
     "plotly": {"loadgen", "lab"},
     "rich": {"lab"},
 }
+FOLDERS: dict[str, list[str]] = {  # inside a package, from the top down: imports go downward only
+    "costmodel": ["planning", ""],
+    "engine": ["", "load", "step", "forward", "prepare", "checkpoint", "machine"],
+    "lab": ["", "experiments", "plan", "measure"],
+    "loadgen": ["", "show", "report", "run", "load"],
+    "server": ["cli", "http", "", "answers", "text", "templates", "engines", "contract", "limits"],
+    "telemetry": ["", "books", "series", "bill", "engine"],
+}
+MAX_FOLDER_FILES, MAX_FOLDER_LINES = 12, 1400
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_STEP_LINES = 300, 50, 15
 FILES = sorted(path for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py"))
 DOCS = [ROOT / "ARCHITECTURE.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -49,14 +59,18 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def imported_roots(path: Path) -> set[str]:
+def imported_modules(path: Path) -> set[str]:
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module)
-    return {name.partition(".")[0] for name in names}
+    return names
+
+
+def imported_roots(path: Path) -> set[str]:
+    return {name.partition(".")[0] for name in imported_modules(path)}
 
 
 def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
@@ -79,6 +93,33 @@ def test_imports_point_down(path: Path) -> None:
     assert all(package in HOME_OF[root] for root in roots & set(HOME_OF))
     if package == "core" and path.name != "wire.py":
         assert "msgspec" not in roots
+
+
+def folder_of(module: str) -> str:
+    """Give the folder, inside its package, of a module or a package's folder."""
+    parts = module.split(".")[1:]
+    at_file = ROOT.joinpath(*module.split(".")).with_suffix(".py").exists()
+    return "/".join(parts[:-1] if at_file else parts)
+
+
+@pytest.mark.parametrize("package", FOLDERS)
+def test_a_package_s_folders_import_downward(package: str) -> None:
+    order = FOLDERS[package]
+    for path in (ROOT / package).rglob("*.py"):
+        home = str(path.parent.relative_to(ROOT / package)).strip(".")
+        assert home in order, f"{package}/{home} has no place in FOLDERS"
+        for module in imported_modules(path):
+            if module.partition(".")[0] == package:
+                assert order.index(folder_of(module)) >= order.index(home), f"{path}: {module}"
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_a_folder_is_seen_at_a_glance(package: str) -> None:
+    for folder in {path.parent for path in (ROOT / package).rglob("*.py")}:
+        files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+        assert len(files) <= MAX_FOLDER_FILES, folder
+        lines = sum(len(path.read_text().splitlines()) for path in files)
+        assert lines <= MAX_FOLDER_LINES, f"{folder}: {lines} lines"
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from core.settings import HttpSettings
-from server.contract.body_weight import MAX_CONTAINERS, MAX_KEYS, MAX_VALUES
 from server.contract.fields import Field, Support, Table
 from server.contract.grammars import NOT_WITH_A_GRAMMAR
 from server.contract.kinds import MAX_IDS, Schema, TokenId
 from server.contract.messages import ROLES
 from server.contract.validation import Validator
 from server.http.errors import INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TABLE, encode
+from server.limits.body_weight import MAX_CONTAINERS, MAX_KEYS, MAX_VALUES
 
 _HEAD = """# The HTTP API
 

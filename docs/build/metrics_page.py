@@ -1,4 +1,4 @@
-"""Writes `docs/metrics.md` from the table: `python -m docs.build.metrics_page > docs/metrics.md`."""
+"""Writes docs/metrics.md from its table: `python -m docs.build.metrics_page > docs/metrics.md`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from telemetry.series.labels import Label
 
 _HEAD = f"""# Metrics
 
-Made from `telemetry/series/catalog.py:METRICS` by `python -m docs.build.metrics_page`; a test keeps the two
-equal. Every name starts with `{PREFIX}`, every series carries the label `{MODEL}`. Units are base
-units. A series that the code cannot make non-zero is not exported. With `--metric-aliases vllm`
-the names that vLLM's dashboards know come as well (`telemetry/series/aliases.py:VllmAliases`).
+Made from `telemetry/series/catalog.py:METRICS` by `python -m docs.build.metrics_page`; a test
+keeps the two equal. Every name starts with `{PREFIX}`, every series carries the label
+`{MODEL}`. Units are base units. A series that the code cannot make non-zero is not exported.
+With `--metric-aliases vllm` the names that vLLM's dashboards know come as well
+(`telemetry/series/aliases.py:VllmAliases`).
 
 | name | type | labels | meaning |
 |---|---|---|---|

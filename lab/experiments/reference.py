@@ -12,7 +12,7 @@ from lab.measure.outcome import Account, Row, merged
 from lab.measure.server import Load, account_of
 from lab.measure.units import scaled
 from loadgen.load.spec import PlanSpec
-from loadgen.report.join import divide
+from loadgen.run.scrape import divide
 
 SHARE_CONTEXT = 96  # the context at which the source text quotes the weights' share
 

@@ -20,9 +20,9 @@ from lab.measure.outcome import Account
 from loadgen.load.plan import make_plan
 from loadgen.load.spec import PlanSpec, RunSpec
 from loadgen.report import measure
-from loadgen.report.join import Scrape, Window
 from loadgen.report.summary import report
 from loadgen.run.campaign import Run, run_plan
+from loadgen.run.scrape import Scrape, Window
 
 _READY: Final = re.compile(r"floorline: ready on (http://\S+)\n")
 _STOP_S: Final = 45.0  # above the server's own drain

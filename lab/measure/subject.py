@@ -10,7 +10,7 @@ from core.machine import Peak, Peaks, PeakSource
 from core.model import ModelConfig
 from costmodel.floor import Floor, memory_peak
 from costmodel.planning.totals import StepTotals, Totals, Width, totals_of
-from loadgen.report.join import Scrape
+from loadgen.run.scrape import Scrape
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from loadgen.report.join import Scrape, Window, divide
 from loadgen.report.measure import total
 from loadgen.run.record import OK, Record
+from loadgen.run.scrape import Scrape, Window, divide
 
 NUSD_PER_USD = 1e9
 

@@ -11,9 +11,9 @@ from statistics import fmean
 from typing import Final
 
 from costmodel.planning.capacity import decode_ceiling_tokens_per_s
-from loadgen.report.join import Scrape, Window, divide
 from loadgen.report.measure import answered
 from loadgen.run.record import Record
+from loadgen.run.scrape import Scrape, Window, divide
 
 _POINTS: Final = 60  # of the floor curve
 

@@ -16,12 +16,13 @@ from core.errors import SettingsError
 from loadgen.load.spec import parse_slo
 from loadgen.report import measure
 from loadgen.report.bill import bill, money
-from loadgen.report.join import divide, floors_ms, server_view
+from loadgen.report.join import floors_ms, server_view
 from loadgen.report.predict import work_of
 from loadgen.report.stats import QUANTILES
 from loadgen.report.verdict import Exit, client_verdict, exit_code
 from loadgen.run.campaign import Run
 from loadgen.run.record import Record
+from loadgen.run.scrape import divide
 
 SCHEMA = 2
 SECRET = ("api_key", "header")

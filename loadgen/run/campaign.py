@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from core.errors import SettingsError
 from loadgen.load.plan import Plan, Planned
 from loadgen.load.spec import RunSpec
-from loadgen.report.join import Scrape
 from loadgen.run.client import Client
 from loadgen.run.player import Clock, Health, Job, Played, Player, clock_from, progress_line
 from loadgen.run.record import Record
+from loadgen.run.scrape import Scrape
 from loadgen.run.target import Conversation, Target, inspect
 from loadgen.run.workers import Remote, share_out
 

@@ -6,7 +6,6 @@ Imports of the server's heavier parts wait until a command needs them.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Any, Final, NoReturn
 
 from core.errors import EngineDead, ModelError, SettingsError
 from core.settings import Settings
+from core.version import version
 from lab.commands import add_commands
 from server.cli.options import ENV_PREFIX, OPTIONS, Option, resolve
 
@@ -34,10 +34,6 @@ class _Parser(argparse.ArgumentParser):
         hint = "expected one argument (as FLAG=VALUE where it begins with -)"
         message = message.replace("expected one argument", hint)
         self.exit(USAGE_ERROR, f"{self.prog}: error: {message}\n")
-
-
-def version() -> str:
-    return importlib.metadata.version("floorline")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,27 +6,23 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+from core.cache import MANIFEST_FILE, PRESETS, models_dir
+
 
 def list_models() -> None:
     """Print presets, then each prepared folder with its size."""
-    from engine.checkpoint.locate import PRESETS
-    from engine.prepare.prepare import MANIFEST_FILE, cache_dir
-
     print("presets:")
     for name in PRESETS:
         print(f"  {name}")
-    folder = cache_dir() / "models"
+    folder = models_dir()
     print(f"prepared in {folder}:")
-    lines = list(prepared(folder, MANIFEST_FILE))
+    lines = list(prepared(folder))
     print("\n".join(lines) if lines else "  none")
 
 
-def prepared(folder: Path, manifest: str) -> Iterator[str]:
-    """Write a line for each model in `folder`; one that is not whole is prepared anew when served.
-
-    `manifest` is the file that lists a model's others.
-    """
-    for path in sorted(folder.glob(f"*/{manifest}")):
+def prepared(folder: Path) -> Iterator[str]:
+    """Write a line for each model in `folder`; a broken one is prepared again when served."""
+    for path in sorted(folder.glob(f"*/{MANIFEST_FILE}")):
         try:
             files = json.loads(path.read_text(encoding="utf-8"))["files"]
             size = sum((path.parent / name).stat().st_size for name in files)

@@ -15,8 +15,8 @@ import uvicorn
 
 from core.errors import SettingsError
 from core.settings import HttpSettings, Settings
+from core.version import version
 from server.cli.copy_warning import copy_warning
-from server.cli.main import version
 from server.cli.start_screen import start_screen
 from server.http.app import create_app
 from server.http.slow_heads import impatient

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from core.errors import InvalidJson, MissingParameter, UnsupportedParameter
-from server.contract.body_weight import check_weight
 from server.contract.kinds import Anything, Kind, Schema, typed
+from server.limits.body_weight import check_weight
 
 
 class Support(Enum):

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from core.errors import InvalidValue, MissingParameter, Overloaded, UnsupportedParameter
 from core.request import Grammar, GrammarKind
-from grammar.compile import check_grammar
+from grammar.check import check_grammar
 from server.contract.fields import Structure, built, table_of
 from server.contract.kinds import Anything, Boolean, Kind, ListOf, OneOf, Schema, Text
 

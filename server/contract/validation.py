@@ -12,13 +12,13 @@ from typing import Any, Final
 from core.errors import EmptyPrompt, InvalidValue, UnsupportedParameter
 from core.request import Grammar, SamplingParams
 from core.settings import HttpSettings
-from server.contract.body_weight import is_long
 from server.contract.conversation import CONVERSATION, Conversation, conversation
 from server.contract.fields import Table, built, decode_object, read_fields, table_of
 from server.contract.grammars import refuse_conflicts
 from server.contract.kinds import Boolean, ListOf, Text, TokenId
 from server.contract.prompt_forms import Prompt, PromptForms
 from server.contract.table import DEFAULT_COMPLETION_TOKENS, chat_table, completion_table
+from server.limits.body_weight import is_long
 
 MAX_DETOKENIZED: Final = 2**18  # ids whose text is asked for
 _HUGE: Final = 2**31 - 1  # above any count of tokens; larger ones are read as this

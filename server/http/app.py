@@ -53,8 +53,8 @@ def create_app(service: Service, version: str) -> FastAPI:
 def _add_routes(app: FastAPI, service: Service, version: str) -> None:
     http = service.settings.http
     validator = Validator(http)
-    encoder = PromptEncoder(service.templates, service.aside, http)
-    parts = (service, BodyReader(http, service.aside), validator, encoder)
+    encoder = PromptEncoder(service.templates, service.off_loop, http)
+    parts = (service, BodyReader(http, service.off_loop), validator, encoder)
     inference, tokens = Inference(*parts), TokenRoutes(*parts)
     operations = Operations(service, version)
     document = json_response(openapi(validator, version))

@@ -12,8 +12,8 @@ from starlette.types import Receive
 
 from core.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
 from core.settings import HttpSettings, parse_bytes
-from server.contract.body_weight import is_long
-from server.text.off_loop import Aside
+from server.limits.body_weight import is_long
+from server.limits.off_loop import OffLoop
 
 T = TypeVar("T")
 
@@ -25,8 +25,8 @@ class BodyReader:
         SettingsError: the limit is no size.
     """
 
-    def __init__(self, limits: HttpSettings, aside: Aside) -> None:
-        self._aside = aside
+    def __init__(self, limits: HttpSettings, off_loop: OffLoop) -> None:
+        self._off_loop = off_loop
         self._limit_bytes = parse_bytes(limits.max_body, "--max-body")
         self._timeout_s = limits.body_timeout
 
@@ -38,7 +38,7 @@ class BodyReader:
         """
         body = await self.read(request)
         if is_long(body):
-            return await self._aside.run(parser, body)
+            return await self._off_loop.run(parser, body)
         return parser(body)
 
     async def read(self, request: Request) -> bytes:

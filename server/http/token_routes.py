@@ -48,7 +48,7 @@ class TokenRoutes:
     ) -> Response:
         """Write an answer about so many tokens, off the event loop where they are many."""
         if tokens > _MANY_TOKENS:
-            return await self._service.aside.run(write, *given)
+            return await self._service.off_loop.run(write, *given)
         return write(*given)
 
 

@@ -11,9 +11,9 @@ from core.settings import HttpSettings, parse_bytes
 from server.contract.conversation import Conversation
 from server.contract.prompt_forms import Prompt
 from server.contract.validation import ChatCall, CompletionCall, GenerationCall
-from server.text.off_loop import Aside
-from server.text.templates import Templates
-from server.text.text_bound import TextLimit
+from server.limits.off_loop import OffLoop
+from server.limits.text_bound import TextLimit
+from server.templates.pool import Templates
 from server.text.tokenizer import ModelTokenizer
 
 _LONG_CHARACTERS: Final = 4_000  # about 4 ms of encoding: more goes to a thread
@@ -55,8 +55,8 @@ class PromptEncoder:
     lock; templates run in processes.
     """
 
-    def __init__(self, templates: Templates, aside: Aside, http: HttpSettings) -> None:
-        self._templates, self._aside = templates, aside
+    def __init__(self, templates: Templates, off_loop: OffLoop, http: HttpSettings) -> None:
+        self._templates, self._off_loop = templates, off_loop
         self._most_bytes = parse_bytes(http.max_text, "--max-text")
 
     async def completion(
@@ -77,7 +77,7 @@ class PromptEncoder:
         size = sum(map(len, call.prompts)) + sum(map(len, call.bad_words))
         given = (call, tokenizer, limit)
         if size > _LONG_CHARACTERS:
-            return await self._aside.run(_completion, *given)
+            return await self._off_loop.run(_completion, *given)
         return _completion(*given)
 
     async def chat(self, call: ChatCall, tokenizer: ModelTokenizer, limit: ContextLimit) -> Prompts:
@@ -96,7 +96,7 @@ class PromptEncoder:
             raise EmptyPrompt("the rendered conversation has no tokens", "messages")
         prompted = Prompted(ids, room_for(len(ids), call, limit, "messages"))
         if sum(map(len, call.bad_words)) > _LONG_CHARACTERS:
-            words = await self._aside.run(bad_word_ids, call.bad_words, tokenizer)
+            words = await self._off_loop.run(bad_word_ids, call.bad_words, tokenizer)
         else:
             words = bad_word_ids(call.bad_words, tokenizer)
         return Prompts((prompted,), words)
@@ -120,7 +120,7 @@ class PromptEncoder:
         """
         TextLimit(self._most_bytes).check(text, "prompt")
         if len(text) > _LONG_CHARACTERS:
-            return await self._aside.run(tokenizer.encode, text, add_special_tokens)
+            return await self._off_loop.run(tokenizer.encode, text, add_special_tokens)
         return tokenizer.encode(text, add_special_tokens)
 
     def _limit(
@@ -138,7 +138,7 @@ class PromptEncoder:
         self, talk: Conversation, tokenizer: ModelTokenizer, most: TextLimit
     ) -> tuple[int, ...]:
         if talk.long:
-            script = await self._aside.run(tokenizer.script, talk)
+            script = await self._off_loop.run(tokenizer.script, talk)
         else:
             script = tokenizer.script(talk)
         # a mark may be longer than its token, and what follows a continued message is cut off
@@ -156,7 +156,7 @@ class PromptEncoder:
             text = await self._templates.render_own(own, *given)
         work = (text, script.marked, talk, most)
         if len(text) > _LONG_CHARACTERS:
-            return await self._aside.run(tokenizer.encode_script, *work)
+            return await self._off_loop.run(tokenizer.encode_script, *work)
         return tokenizer.encode_script(*work)
 
 

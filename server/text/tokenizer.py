@@ -20,9 +20,9 @@ from core.model import ModelConfig
 from server.contract.conversation import Conversation
 from server.contract.messages import Message
 from server.contract.tools import explain_tools, write_calls
-from server.text.chat_template import ChatTemplate
+from server.limits.text_bound import TextLimit, longest_token_bytes
+from server.templates.chat_template import ChatTemplate
 from server.text.specials import Specials
-from server.text.text_bound import TextLimit, longest_token_bytes
 from server.text.token_bytes import token_bytes
 
 # the library would start a thread for every core, which are the engine's; it encodes one text at a

@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from server.cli.main import version
+from core.version import version
 from server.cli.options import resolve
 from server.contract.validation import Validator
 from server.http.openapi import openapi

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from loadgen.report.join import Scrape
+from loadgen.run.scrape import Scrape
 from tests.live import LiveServer, Serve
 
 MODELS = ("tinygpt", "smollm2-135m")

@@ -23,7 +23,7 @@ import yaml
 
 from deploy.grafana.build import FOLDER
 from deploy.grafana.queries import SCRAPE_INTERVAL_S, Prometheus, Window, panels, targets
-from loadgen.report.join import Scrape
+from loadgen.run.scrape import Scrape
 from tests.live import BIN, Serve, end, wait_until
 from tests.patience import PATIENCE_S
 

@@ -79,7 +79,7 @@ def run(command: str) -> str:
 
 
 def keys_of(value: Any) -> Any:
-    """Give the keys of JSON, ids of requests aside."""
+    """Give the keys of JSON, ids of requests off_loop."""
     if isinstance(value, dict):
         return {key: keys_of(v) for key, v in value.items() if not key.startswith("cmpl-")}
     if isinstance(value, list):

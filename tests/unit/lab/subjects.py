@@ -11,7 +11,7 @@ from lab.measure.server import Load
 from lab.measure.subject import Subject
 from loadgen.load.plan import make_plan
 from loadgen.load.spec import PlanSpec
-from loadgen.report.join import Scrape, Window
+from loadgen.run.scrape import Scrape, Window
 from tests.unit.costmodel.models import TINYGPT, peaks
 
 FP32 = Width.parse("fp32")

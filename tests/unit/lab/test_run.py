@@ -16,7 +16,7 @@ from lab.measure.outcome import Account, Outcome, Row, merged
 from lab.measure.subject import peaks_of
 from lab.report import page_of, text_of
 from lab.run import Lab, run_lab
-from loadgen.report.join import Scrape
+from loadgen.run.scrape import Scrape
 from tests.unit.lab.subjects import METRICS, SUBJECT, ScriptedServers
 
 PEAKS = 'floorline_peak_bytes_per_second{level="dram"} 1e10\n'

@@ -3,8 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 from loadgen.report.bill import bill, money
-from loadgen.report.join import Scrape, floors_ms
+from loadgen.report.join import floors_ms
 from loadgen.run.record import Record
+from loadgen.run.scrape import Scrape
 
 COUNTERS = """floorline_requests_received_total {requests}
 floorline_tokens_total{{kind="prompt"}} 20

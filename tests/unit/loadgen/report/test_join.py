@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from loadgen.report.join import Scrape, server_view
+from loadgen.report.join import server_view
 from loadgen.report.predict import Work, capacity_per_s, curve, floor_itl_s
+from loadgen.run.scrape import Scrape
 
 BEFORE = """# HELP floorline_step_duration_seconds x
 floorline_step_duration_seconds_sum{kind="decode",model="m"} 1.0

@@ -16,7 +16,7 @@ def test_a_prepared_model_is_listed_with_its_size(tmp_path: Path) -> None:
     (folder / "weights").write_bytes(bytes(2_500_000))
     (folder / "manifest.json").write_text(json.dumps({"files": {"weights": "hash"}}))
     (tmp_path / "half-a-model").mkdir()
-    (line,) = prepared(tmp_path, "manifest.json")
+    (line,) = prepared(tmp_path)
     assert line.split() == ["a-model", "2.5", "MB"]
 
 
@@ -24,5 +24,5 @@ def test_a_prepared_model_is_listed_with_its_size(tmp_path: Path) -> None:
 def test_a_broken_one_is_listed_as_such(tmp_path: Path, manifest: str) -> None:
     (tmp_path / "a-model").mkdir()
     (tmp_path / "a-model" / "manifest.json").write_text(manifest)
-    (line,) = prepared(tmp_path, "manifest.json")
+    (line,) = prepared(tmp_path)
     assert line.split() == ["a-model", "broken"]

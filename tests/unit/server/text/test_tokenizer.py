@@ -15,11 +15,11 @@ from tokenizers import Tokenizer, decoders, models
 from core.errors import ModelError, TemplateFailed
 from server.contract.conversation import Conversation
 from server.contract.tools import ToolUse
-from server.text.chat_template import ChatTemplate, RenderedTooLong
+from server.limits.off_loop import OffLoop
+from server.limits.text_bound import TextLimit
+from server.templates.chat_template import ChatTemplate, RenderedTooLong
+from server.templates.pool import Templates
 from server.text.detokenizer import Detokenizer
-from server.text.off_loop import Aside
-from server.text.templates import Templates
-from server.text.text_bound import TextLimit
 from server.text.token_bytes import token_bytes
 from server.text.tokenizer import ModelTokenizer
 from tests.fakes_engine import CHAT_TEMPLATE, EOS, IM_END, IM_START, MODEL, write_model_dir
@@ -165,7 +165,7 @@ RUNAWAYS = [
 
 @pytest.mark.parametrize("source", RUNAWAYS)
 def test_a_callers_template_has_its_process_time_and_memory_bounded(source: str) -> None:
-    render = Templates(0.5, Aside()).render_callers(source, {}, {"messages": USER}, MOST, False)
+    render = Templates(0.5, OffLoop()).render_callers(source, {}, {"messages": USER}, MOST, False)
     with pytest.raises(TemplateFailed) as caught:
         asyncio.run(render)
     assert caught.value.param == "chat_template"
@@ -174,7 +174,7 @@ def test_a_callers_template_has_its_process_time_and_memory_bounded(source: str)
 def test_a_callers_template_renders_as_the_models_would() -> None:
     source = "{{ bos_token }}{{ messages[0].content }}{{ x }}"
     variables = {"messages": USER, "x": "ü"}
-    templates, tokens = Templates(5, Aside()), {"bos_token": "<s>"}
+    templates, tokens = Templates(5, OffLoop()), {"bos_token": "<s>"}
     render = templates.render_callers(source, tokens, variables, MOST, False)
     assert asyncio.run(render) == "<s>hiü"
 

@@ -12,11 +12,11 @@ T = TypeVar("T")
 WORKERS: Final = 2  # each may keep a core, and the interpreter lock for 5 ms at a time
 
 
-class Aside:
+class OffLoop:
     """One for all routes: more requests wait, so that the loop and the engine keep their cores."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(WORKERS, "aside")
+        self._pool = ThreadPoolExecutor(WORKERS, "off_loop")
 
     async def run(self, work: Callable[..., T], *given: object) -> T:
         """Run `work` after what came before it."""

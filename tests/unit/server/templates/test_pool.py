@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from core.errors import ContextLengthExceeded, TemplateFailed
-from server.text.chat_template import ChatTemplate
-from server.text.off_loop import Aside
-from server.text.templates import Templates
-from server.text.text_bound import TextLimit
+from server.limits.off_loop import OffLoop
+from server.limits.text_bound import TextLimit
+from server.templates.chat_template import ChatTemplate
+from server.templates.pool import Templates
 from tests.patience import PATIENCE_S
 
 FOREVER = "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}"
@@ -24,7 +24,7 @@ Use = Callable[[Templates], Awaitable[None]]
 
 def with_templates(use: Use, timeout_s: float = 0.5) -> None:
     async def run() -> None:
-        templates = Templates(timeout_s, Aside())
+        templates = Templates(timeout_s, OffLoop())
         try:
             await use(templates)
         finally:

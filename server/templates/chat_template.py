@@ -1,7 +1,7 @@
 """A chat template, run in a sandbox with bounds. It makes text, no tokens.
 
 A template can burn time or memory between two pieces of output, where nothing here can end it. So
-every one, the model's own too, runs in a process: `server/text/template_child.py:main`.
+every one, the model's own too, runs in a process: `server/templates/template_child.py:main`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from core.errors import ContextLengthExceeded, InvalidValue
 from engine.checkpoint.tokenizer import BytePairVocabulary, byte_alphabet, byte_pair_tokenizer
-from server.text.text_bound import TextLimit, longest_token_bytes
+from server.limits.text_bound import TextLimit, longest_token_bytes
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from core.errors import InvalidValue
-from server.contract.body_weight import MAX_CONTAINERS, MAX_KEYS, MAX_VALUES, check_weight
+from server.limits.body_weight import MAX_CONTAINERS, MAX_KEYS, MAX_VALUES, check_weight
 
 
 def compact(value: Any) -> bytes:

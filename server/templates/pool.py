@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 from core.errors import Overloaded, TemplateFailed
-from server.text.chat_template import ChatTemplate, too_slow
-from server.text.off_loop import Aside
-from server.text.template_child import HEADER, LENGTH, SPARE_S, Outcome, Task
-from server.text.text_bound import TextLimit
+from server.limits.off_loop import OffLoop
+from server.limits.text_bound import TextLimit
+from server.templates.chat_template import ChatTemplate, too_slow
+from server.templates.template_child import HEADER, LENGTH, SPARE_S, Outcome, Task
 
 START_S: Final = 10.0  # for a loaded machine to start an interpreter
 TURN_S: Final = 30.0  # for a request to wait for its turn
@@ -36,7 +36,7 @@ class _Child:
             Overloaded: it was not up in time.
         """
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "server.text.template_child"),
+            *(sys.executable, "-m", "server.templates.template_child"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
@@ -133,9 +133,9 @@ class Templates:
     Cost: about 0.3 ms for a short conversation, once the process is there.
     """
 
-    def __init__(self, timeout_s: float, aside: Aside) -> None:
+    def __init__(self, timeout_s: float, off_loop: OffLoop) -> None:
         self._timeout_s, self._slots = timeout_s, asyncio.Semaphore(MAX_CHILDREN)
-        self._aside = aside
+        self._off_loop = off_loop
         self._waiting = 0
         self._short, self._long = _Kept(), _Kept()
 
@@ -215,4 +215,4 @@ class Templates:
         long: bool,
     ) -> bytes:
         task: Task = (source, dict(tokens), dict(variables), self._timeout_s, limit.bytes)
-        return await self._aside.run(marshal.dumps, task) if long else marshal.dumps(task)
+        return await self._off_loop.run(marshal.dumps, task) if long else marshal.dumps(task)

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from core.errors import ModelError, TemplateFailed
-from server.text.chat_template import ChatTemplate, RenderedTooLong
+from server.templates.chat_template import ChatTemplate, RenderedTooLong
 
 MEMORY_BYTES: Final = 512 * 2**20  # address space; an interpreter with Jinja takes a tenth
 SPARE_S: Final = 1  # processor time beyond the template's, for what is around it
