@@ -17,7 +17,8 @@ void require(bool holds, const std::string& message) {
   if (!holds) throw std::invalid_argument(message);
 }
 
-void check_shape(const Model& m, const Options& o) {
+// Give the options back once they and the model's sizes are sound.
+Options checked(Options o, const Model& m) {
   if (m.head_dim % 2 != 0 || m.head_dim > kMaxHeadDim)
     throw Unsupported("unsupported: head_dim must be even and at most 256, not " +
                       std::to_string(m.head_dim));
@@ -34,6 +35,7 @@ void check_shape(const Model& m, const Options& o) {
           "inverse_frequencies must have head_dim / 2 entries");
   require(o.windows.size() == m.layers.size(), "one sliding window per layer");
   for (int window : o.windows) require(window >= 0, "a sliding window must not be negative");
+  return o;
 }
 
 size_t tensor_room(const Tensor& t) {
@@ -56,12 +58,24 @@ KVFormat kv_format_named(const std::string& name) {
   throw Unsupported("unsupported: KV format " + name);
 }
 
+Gating gating_named(const std::string& activation) {
+  if (activation == "silu") return Gating::silu;
+  if (activation == "gelu_tanh") return Gating::gelu_tanh;
+  throw Unsupported("unsupported: activation " + activation);
+}
+
+bool integer_activations_named(const std::string& activations) {
+  if (activations == "int8") return true;
+  if (activations == "fp32") return false;
+  throw Unsupported("unsupported: activations " + activations);
+}
+
 NativeModel::NativeModel(Model shape, Options options, std::map<std::string, Tensor> weights)
     : model_(std::move(shape)),
-      options_(std::move(options)),
+      options_(checked(std::move(options), model_)),
       given_(std::move(weights)),
       isa_(require_isa(options_.isa)),
-      team_((check_shape(model_, options_), options_.threads)) {
+      team_(options_.threads) {
   take_weights();
   kv_ = {nullptr, options_.num_blocks, options_.block_size, options_.kv_format};
   kv_bytes_ = model_.layers.size() * kv_.num_blocks * model_.kv_heads * kv_.head_bytes(model_);

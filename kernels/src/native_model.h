@@ -26,6 +26,7 @@ struct Tensor {
   Format format;
 };
 
+// How a model runs, and what of its description no step needs.
 struct Options {
   int num_blocks = 0, block_size = 0, max_tokens = 0, max_positions = 0, threads = 1;
   KVFormat kv_format = KVFormat::fp32;
@@ -37,6 +38,8 @@ struct Options {
 // Raise Unsupported.
 Format format_named(const std::string& name);
 KVFormat kv_format_named(const std::string& name);
+Gating gating_named(const std::string& activation);
+bool integer_activations_named(const std::string& activations);
 
 class NativeModel {
  public:

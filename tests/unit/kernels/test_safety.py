@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from core.formats import MatrixFormat
-from kernels import NativeModel, Unsupported, pack, product
-from tests.unit.kernels.oracle import random_weights
+from kernels import NativeModel, NativeOptions, Unsupported, pack, product
+from kernels.build import describe
+from tests.unit.kernels.oracle import inverse_frequencies, random_weights
 from tests.unit.kernels.test_step import tiny
 from tests.unit.kernels.world import World, native
 
@@ -98,6 +99,46 @@ def test_a_model_that_the_kernels_do_not_run_is_unsupported(
 def test_an_option_that_is_not_there_is_unsupported(option: dict[str, str]) -> None:
     with pytest.raises(Unsupported, match="unsupported"):
         native(CONFIG, random_weights(CONFIG, 1), **option)
+
+
+def described(**changes: Any) -> dict[str, object]:
+    options = NativeOptions(num_blocks=4, block_size=16, max_tokens=8, max_positions=64, threads=1)
+    return describe(CONFIG, inverse_frequencies(CONFIG), options) | changes
+
+
+@pytest.mark.parametrize("key", described())
+def test_a_description_that_lacks_a_key_is_refused_by_its_name(key: str) -> None:
+    short = {name: value for name, value in described().items() if name != key}
+    with pytest.raises(ValueError, match=rf"the description lacks {key}$"):
+        NativeModel({}, short)
+
+
+@pytest.mark.parametrize("key", described())
+def test_a_value_of_another_type_is_refused_by_its_key(key: str) -> None:
+    with pytest.raises(TypeError, match=rf"{key} must be an? (int|number|str|list)"):
+        NativeModel({}, described(**{key: None}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("threads", "2"),
+        ("threads", 2.0),
+        ("num_blocks", 1 << 40),
+        ("norm_eps", "1e-5"),
+        ("windows", [0, 1.5]),
+        ("windows", 0),
+        ("kv_format", 16),
+    ],
+)
+def test_no_value_is_converted_to_the_type_that_is_wanted(key: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"{key} must be"):
+        NativeModel({}, described(**{key: value}))
+
+
+def test_a_key_that_nobody_reads_is_refused_by_its_name() -> None:
+    with pytest.raises(ValueError, match="unknown key: softcap"):
+        NativeModel({}, described(softcap=30.0))
 
 
 def test_a_missing_weight_is_named() -> None:
