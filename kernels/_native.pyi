@@ -7,6 +7,16 @@ from kernels.packing import PackedMatrix
 
 Array = npt.NDArray[Any]
 
+PANEL_ROWS: int
+GROUP_COLUMNS: int
+QUAD_COLUMNS: int
+BYTE_ZERO: int
+MAX_THREADS: int
+MATRIX_FORMATS: tuple[str, ...]
+KV_FORMATS: tuple[str, ...]
+
+def stored_bytes(rows: int, columns: int, format: str, /) -> int: ...
+
 class Unsupported(ValueError): ...
 
 class NativeModel:

@@ -48,12 +48,12 @@ class Arena {
   }
 
   // Room that `bytes` take: whole cache lines, and one to stumble over in a sanitised build.
-  static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64 + kRedZone; }
+  static size_t padded(size_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes + kRedZone; }
 
  private:
   static constexpr size_t kHugePage = size_t{2} << 20;
 #if defined(__SANITIZE_ADDRESS__)
-  static constexpr size_t kRedZone = 64;
+  static constexpr size_t kRedZone = kLineBytes;
 #else
   static constexpr size_t kRedZone = 0;
 #endif

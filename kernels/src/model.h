@@ -49,6 +49,7 @@ struct Model {
 };
 
 enum class KVFormat { fp32, fp16, int8 };
+constexpr const char* kKVFormatNames[] = {"fp32", "fp16", "int8"};
 
 // [layer][block][kv-head]: keys [head_dim][block_size], then values [block_size][head_dim]; of
 // int8 then the scales of keys and of values, fp16 [2][block_size]: one a token and kv-head each.

@@ -127,6 +127,27 @@ void product(const Array& x, const nb::tuple& packed, const Writable& y,
 
 }  // namespace
 
+template <size_t N>
+nb::tuple names(const char* const (&all)[N]) {
+  nb::list found;
+  for (const char* name : all) found.append(name);
+  return nb::tuple(found);
+}
+
+// What Python must agree with: tests compare these with its own homes of the same facts.
+void export_layout(nb::module_& m) {
+  m.attr("PANEL_ROWS") = kLanes;
+  m.attr("GROUP_COLUMNS") = kGroup;
+  m.attr("QUAD_COLUMNS") = kQuad;
+  m.attr("BYTE_ZERO") = kByteZero;
+  m.attr("MAX_THREADS") = Team::kMaxSize;
+  m.attr("MATRIX_FORMATS") = names(kFormatNames);
+  m.attr("KV_FORMATS") = names(kKVFormatNames);
+  m.def("stored_bytes", [](int rows, int columns, const std::string& format) {
+    return stored_bytes(format_named(format), rows, columns);
+  });
+}
+
 NB_MODULE(_native, m) {
   nb::exception<Unsupported>(m, "Unsupported", PyExc_ValueError);
   nb::class_<NativeModel>(m, "NativeModel")
@@ -143,6 +164,7 @@ NB_MODULE(_native, m) {
   m.def("product", &product, "x"_a, "packed"_a, "y"_a, nb::kw_only(), "activations"_a = "int8",
         "threads"_a = 1, "isa"_a = "");
   m.def("isas", &isa_names);
+  export_layout(m);
 }
 
 }  // namespace floorline

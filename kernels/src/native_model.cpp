@@ -1,6 +1,7 @@
 // Building a native model: sizes are checked, weights copied into one arena in execution order.
 #include "native_model.h"
 
+#include <iterator>
 #include <tuple>
 
 namespace floorline {
@@ -20,8 +21,8 @@ void require(bool holds, const std::string& message) {
 // Give the options back once they and the model's sizes are sound.
 Options checked(Options o, const Model& m) {
   if (m.head_dim % 2 != 0 || m.head_dim > kMaxHeadDim)
-    throw Unsupported("unsupported: head_dim must be even and at most 256, not " +
-                      std::to_string(m.head_dim));
+    throw Unsupported("unsupported: head_dim must be even and at most " +
+                      std::to_string(kMaxHeadDim) + ", not " + std::to_string(m.head_dim));
   require(
       m.vocab > 0 && m.hidden > 0 && m.inner > 0 && m.heads > 0 && m.kv_heads > 0 && m.head_dim > 0,
       "every size of the model must be positive");
@@ -30,7 +31,6 @@ Options checked(Options o, const Model& m) {
   require(o.num_blocks > 0 && o.block_size > 0, "the KV store needs blocks and a block size");
   require(o.num_blocks <= INT32_MAX / o.block_size, "the KV store has too many slots");
   require(o.max_tokens > 0 && o.max_positions > 0, "max_tokens and max_positions must be positive");
-  require(o.threads > 0 && o.threads <= 256, "threads must be 1 to 256");
   require(o.inverse_frequencies.size() == static_cast<size_t>(m.head_dim / 2),
           "inverse_frequencies must have head_dim / 2 entries");
   require(o.windows.size() == m.layers.size(), "one sliding window per layer");
@@ -46,15 +46,14 @@ size_t tensor_room(const Tensor& t) {
 }  // namespace
 
 Format format_named(const std::string& name) {
-  for (int i = 0; i < kFormats; ++i)
+  for (int i = 0; i < static_cast<int>(std::size(kFormatNames)); ++i)
     if (name == kFormatNames[i]) return static_cast<Format>(i);
   throw Unsupported("unsupported: weight format " + name);
 }
 
 KVFormat kv_format_named(const std::string& name) {
-  if (name == "fp32") return KVFormat::fp32;
-  if (name == "fp16") return KVFormat::fp16;
-  if (name == "int8") return KVFormat::int8;
+  for (int i = 0; i < static_cast<int>(std::size(kKVFormatNames)); ++i)
+    if (name == kKVFormatNames[i]) return static_cast<KVFormat>(i);
   throw Unsupported("unsupported: KV format " + name);
 }
 
@@ -79,7 +78,7 @@ NativeModel::NativeModel(Model shape, Options options, std::map<std::string, Ten
   take_weights();
   kv_ = {nullptr, options_.num_blocks, options_.block_size, options_.kv_format};
   kv_bytes_ = model_.layers.size() * kv_.num_blocks * model_.kv_heads * kv_.head_bytes(model_);
-  store_.emplace(kv_bytes_ + 128);
+  store_.emplace(Arena::padded(kv_bytes_));
   kv_.data = store_->take<uint8_t>(kv_bytes_);
   touch_kv();
   take_scratch();
@@ -161,7 +160,7 @@ void NativeModel::take_layer(int index) {
 }
 
 void NativeModel::take_weights() {
-  size_t room = 128;
+  size_t room = Arena::padded(0);
   for (const auto& [name, tensor] : given_) room += tensor_room(tensor);
   weights_.emplace(room);
   weights_start_ = weights_->take<uint8_t>(0);
@@ -184,6 +183,10 @@ void NativeModel::take_activations(Activations& a, int width) {
   a.offsets = work_->take<float>(rows * a.group_stride());
 }
 
+// More than the scratch takes. A value of activations needs four bytes, one more when quantised, and
+// its share of twelve bytes a group: below 1.4 floats.
+constexpr int kActivationFloats = 2, kTakes = 32;
+
 void NativeModel::take_scratch() {
   const Model& m = model_;
   Scratch& s = scratch_;
@@ -193,8 +196,9 @@ void NativeModel::take_scratch() {
   s.max_split_items = kSplitItems * options_.threads;
   const size_t partial = static_cast<size_t>(kQueries) * (2 + round_up(m.head_dim, kLanes));
   const size_t partials = partial * s.max_spans * s.max_split_items;
-  const size_t row = s.residual_stride + m.qkv_stride() + m.head_dim + 12 * m.widest();
-  work_.emplace((rows * row + partials) * sizeof(float) + 64 * 64);
+  const size_t row = s.residual_stride + m.qkv_stride() + m.head_dim +
+                     3 * kActivationFloats * m.widest();  // of three Activations
+  work_.emplace((rows * row + partials) * sizeof(float) + kTakes * Arena::padded(1));
   s.residual = work_->take<float>(rows * s.residual_stride);
   s.qkv = work_->take<float>(rows * m.qkv_stride());
   s.angles = work_->take<float>(rows * m.head_dim);

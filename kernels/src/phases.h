@@ -23,7 +23,7 @@ struct Ahead {
     const uint8_t* end = panels + me.first_of(count, 1) * stride;
     if (end - next > kIdleBytes) end = next + kIdleBytes;
     return [=]() mutable {
-      for (int i = 0; i < kIdleLines && next < end; ++i, next += 64) prefetch(next);
+      for (int i = 0; i < kIdleLines && next < end; ++i, next += kLineBytes) prefetch(next);
     };
   }
 };

@@ -237,10 +237,10 @@ uint64_t read(const uint8_t* data, size_t bytes, Team& team) {
     Lanes sums[4] = {zeros(), zeros(), zeros(), zeros()};
     share(me, chunks, [&](int chunk) {
       const size_t begin = chunk * kRun, end = begin + kRun < bytes ? begin + kRun : bytes;
-      for (size_t i = begin; i + 256 <= end; i += 256) UNROLL
+      for (size_t i = begin; i + 4 * kLineBytes <= end; i += 4 * kLineBytes) UNROLL
         for (int j = 0; j < 4; ++j) {
-          prefetch(data + i + j * 64 + kAhead);
-          sums[j] = add(sums[j], load(reinterpret_cast<const float*>(data + i + j * 64)));
+          prefetch(data + i + j * kLineBytes + kAhead);
+          sums[j] = add(sums[j], load(reinterpret_cast<const float*>(data + i + j * kLineBytes)));
         }
     });
     float x = sum(add(add(sums[0], sums[1]), add(sums[2], sums[3])));

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -23,7 +25,10 @@ class Team {
  public:
   class Member;
 
-  explicit Team(int size) : size_(size), ranges_(size), processor_(size) {
+  static constexpr int kMaxSize = 256;
+
+  // Raises std::invalid_argument for a size that is not 1 to kMaxSize.
+  explicit Team(int size) : size_(checked(size)), ranges_(size), processor_(size) {
     for (int member = 1; member < size; ++member)
       workers_.emplace_back([this, member] { work(member); });
   }
@@ -72,6 +77,13 @@ class Team {
       if (spins < kSpins) pause();
       else std::this_thread::yield();
     }
+  }
+
+  static int checked(int size) {
+    if (size < 1 || size > kMaxSize)
+      throw std::invalid_argument("threads must be 1 to " + std::to_string(kMaxSize) + ", not " +
+                                  std::to_string(size));
+    return size;
   }
 
   static void pause() {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from core.formats import MatrixFormat
-from kernels import NativeModel, NativeOptions, Unsupported, pack, product
+from kernels import MAX_THREADS, NativeModel, NativeOptions, Unsupported, pack, product
 from kernels.build import describe
 from tests.unit.kernels.oracle import inverse_frequencies, random_weights
 from tests.unit.kernels.test_step import tiny
@@ -99,6 +99,17 @@ def test_a_model_that_the_kernels_do_not_run_is_unsupported(
 def test_an_option_that_is_not_there_is_unsupported(option: dict[str, str]) -> None:
     with pytest.raises(Unsupported, match="unsupported"):
         native(CONFIG, random_weights(CONFIG, 1), **option)
+
+
+@pytest.mark.parametrize("threads", [-1, 0, MAX_THREADS + 1])
+def test_threads_that_no_team_has_are_refused(threads: int) -> None:
+    message = f"threads must be 1 to {MAX_THREADS}, not {threads}"
+    with pytest.raises(ValueError, match=message):
+        native(CONFIG, random_weights(CONFIG, 1), threads=threads)
+    packed = pack(np.ones((20, 20), np.float32), MatrixFormat.FP16)
+    x, y = np.ones((1, 20), np.float32), np.empty((1, 20), np.float32)
+    with pytest.raises(ValueError, match=message):
+        product(x, packed, y, threads=threads)
 
 
 def described(**changes: Any) -> dict[str, object]:
