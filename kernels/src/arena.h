@@ -36,7 +36,7 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Give the next `count` elements. Raises std::bad_alloc past what was asked for at the start.
+  // Give the next `count` elements. Raises std::bad_alloc if the arena is too small for them.
   template <class T>
   T* take(size_t count) {
     const size_t bytes = padded(count * sizeof(T));
@@ -47,8 +47,10 @@ class Arena {
     return given;
   }
 
-  // Room that `bytes` take: whole cache lines, and one to stumble over in a sanitised build.
-  static size_t padded(size_t bytes) { return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes + kRedZone; }
+  // Room that `bytes` take: whole cache lines, and in a sanitised build one that nobody may touch.
+  static size_t padded(size_t bytes) {
+    return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes + kRedZone;
+  }
 
  private:
   static constexpr size_t kHugePage = size_t{2} << 20;

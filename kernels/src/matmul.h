@@ -1,5 +1,5 @@
 // Matrix products over packed panels: rows of activations times 16 columns at a time.
-// A row's result depends on that row alone: sums run over k in one fixed order, whatever the tile.
+// A row's result depends on that row alone: sums run over k in one order, in every tile.
 #pragma once
 #include <utility>
 
@@ -9,10 +9,12 @@
 
 namespace floorline::FLOORLINE_ISA {
 
-constexpr int kAhead = 8192;  // bytes by which weights are asked for: some 200 ns of reading
-constexpr int kRowBlock = 96;  // rows whose activations stay near while panels pass
-constexpr int kChunkBytes = 16 << 10;  // weights that a thread draws at least, and passes at most
-constexpr int kManyRowsBytes = 96 << 10;  // the same where they stay while blocks of rows pass
+constexpr int kAhead = 8192;   // bytes between a prefetch and its use: about 200 ns of reading
+constexpr int kRowBlock = 96;  // rows whose activations stay in a cache while panels are read
+// Bytes of weights that a thread draws at least and passes on at most; and the same where several
+// blocks of rows use the same panels.
+constexpr int kChunkBytes = 16 << 10;
+constexpr int kManyRowsBytes = 96 << 10;
 
 // Multiply R rows, from `row` on, with one panel into out[R][16].
 using TileFunction = void (*)(const uint8_t* panel, const Activations& x, int row, int columns,
@@ -78,7 +80,7 @@ inline void group_dot(const uint8_t* w, const int8_t* x, int stride, const int32
   }
 }
 
-// Integer weights times int8 activations: exact sums within a group, fp32 from there on.
+// Integer weights times int8 activations: sums are exact within a group, and fp32 across groups.
 template <Format F, int R>
 void integer_tile(const uint8_t* panel, const Activations& x, int row, int columns, float* out) {
   const int groups = round_up(columns, kGroup) / kGroup, group_stride = x.group_stride();
@@ -134,7 +136,7 @@ inline Lanes group_weights(const uint8_t* w, int k, Lanes scale, Lanes minimum) 
   return mul(sub(q, splat(static_cast<float>(kByteZero))), scale);
 }
 
-// Integer weights times fp32 activations: what the integer arithmetic is compared with.
+// Integer weights times fp32 activations: the reference for the integer arithmetic.
 template <Format F, int R>
 void dequantised_tile(const uint8_t* panel, const Activations& x, int row, int columns,
                       float* out) {

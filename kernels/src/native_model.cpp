@@ -18,6 +18,20 @@ void require(bool holds, const std::string& message) {
   if (!holds) throw std::invalid_argument(message);
 }
 
+// One call at a time has the team, which runs one region at a time.
+class Turn {
+ public:
+  explicit Turn(std::atomic_flag& busy) : busy_(busy) {
+    require(!busy_.test_and_set(), "a step of this model is already running");
+  }
+  ~Turn() { busy_.clear(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::atomic_flag& busy_;
+};
+
 // Give the options back once they and the model's sizes are sound.
 Options checked(Options o, const Model& m) {
   if (m.head_dim % 2 != 0 || m.head_dim > kMaxHeadDim)
@@ -33,7 +47,7 @@ Options checked(Options o, const Model& m) {
   require(o.max_tokens > 0 && o.max_positions > 0, "max_tokens and max_positions must be positive");
   require(o.inverse_frequencies.size() == static_cast<size_t>(m.head_dim / 2),
           "inverse_frequencies must have head_dim / 2 entries");
-  require(o.windows.size() == m.layers.size(), "one sliding window per layer");
+  require(o.windows.size() == m.layers.size(), "windows must have an entry for each layer");
   for (int window : o.windows) require(window >= 0, "a sliding window must not be negative");
   return o;
 }
@@ -117,7 +131,7 @@ Matrix NativeModel::take_matrix(const std::string& name, int rows, int columns) 
   return matrix_at(panels, panel_bytes(t.format, columns), name, t);
 }
 
-// Two matrices that are read together lie panel by panel, so that they are one stream.
+// Place two matrices that are read together panel by panel in turns, so that they are one stream.
 std::pair<Matrix, Matrix> NativeModel::take_pair(const std::string& first,
                                                  const std::string& second, int rows,
                                                  int columns) {
@@ -183,8 +197,8 @@ void NativeModel::take_activations(Activations& a, int width) {
   a.offsets = work_->take<float>(rows * a.group_stride());
 }
 
-// More than the scratch takes. A value of activations needs four bytes, one more when quantised, and
-// its share of twelve bytes a group: below 1.4 floats.
+// More than the scratch takes. A value of activations needs four bytes, one more when quantised,
+// and its share of twelve bytes a group: below 1.4 floats.
 constexpr int kActivationFloats = 2, kTakes = 32;
 
 void NativeModel::take_scratch() {
@@ -209,8 +223,7 @@ void NativeModel::take_scratch() {
   s.tiles.reserve(rows);
 }
 
-// Write every page now, so that no step waits for one, and memory that is not there is missed at
-// the start.
+// Write every page now, so that no step waits for one, and a lack of memory shows at the start.
 void NativeModel::touch_kv() {
   constexpr size_t kRun = size_t{2} << 20;
   const int runs = static_cast<int>((kv_bytes_ + kRun - 1) / kRun);
@@ -223,7 +236,13 @@ void NativeModel::touch_kv() {
   });
 }
 
+uint64_t NativeModel::read_weights() {
+  const Turn turn(busy_);
+  return isa_->read(weights_start_, weight_bytes_, team_);
+}
+
 uint64_t NativeModel::read_kv(size_t bytes) {
+  const Turn turn(busy_);
   return isa_->read(kv_.data, bytes < kv_bytes_ ? bytes : kv_bytes_, team_);
 }
 
@@ -236,7 +255,8 @@ void NativeModel::check_slice(const Batch& b, int slice) const {
           "a block table is shorter than its slice's context");
   const int32_t* table = b.block_tables + static_cast<size_t>(slice) * b.table_width;
   for (int i = 0; i * kv_.block_size < length; ++i)
-    require(table[i] >= 0 && table[i] < kv_.num_blocks, "a block table names a block that is not");
+    require(table[i] >= 0 && table[i] < kv_.num_blocks,
+            "a block table names a block that does not exist");
   for (int row = begin; row < end; ++row) {
     const int position = first + row - begin, block = table[position / kv_.block_size];
     require(b.positions[row] == position, "positions must be consecutive within a slice");
@@ -273,16 +293,10 @@ void NativeModel::cut_tiles(const Batch& b) {
 }
 
 void NativeModel::step(const Batch& batch) {
-  require(!busy_.test_and_set(), "a step of this model is already running");
-  try {
-    check_rows(batch);
-    cut_tiles(batch);
-    isa_->step(model_, kv_, batch, scratch_, team_);
-  } catch (...) {
-    busy_.clear();
-    throw;
-  }
-  busy_.clear();
+  const Turn turn(busy_);
+  check_rows(batch);
+  cut_tiles(batch);
+  isa_->step(model_, kv_, batch, scratch_, team_);
 }
 
 }  // namespace floorline

@@ -1,4 +1,4 @@
-// What happens to one row of a step on its own: embedding, norm, quantisation, rotary positions.
+// What is computed for one row of a step alone: embedding, norm, quantisation, rotary positions.
 #pragma once
 #include <cmath>
 
@@ -64,7 +64,7 @@ inline void rms_norm(const float* x, const float* weight, int width, float eps, 
   }
 }
 
-constexpr float kSmallest = 1e-30f;  // a group below it is zero: its inverse would overflow
+constexpr float kSmallest = 1e-30f;  // a group below it becomes zero: its inverse would overflow
 
 // Quantise a row to int8 with one scale a group of 32. A NaN or infinity makes its group NaN.
 inline void quantise(const Activations& a, int row) {
@@ -89,9 +89,9 @@ inline void quantise(const Activations& a, int row) {
   }
 }
 
-// Give the first index of the greatest of x. Returns: -1 where one is NaN, or the greatest infinite.
+// Find the greatest of x. Returns: its first index, or -1 if one is NaN or the greatest infinite.
 inline int32_t greatest(const float* x, int width) {
-  constexpr int kRun = 64 * kLanes;  // the greatest is looked for in one run alone
+  constexpr int kRun = 64 * kLanes;  // the first pass notes the run, the second searches it alone
   float peak = -INFINITY, total = 0.f;
   Lanes totals = zeros();
   int found = 0;
@@ -138,7 +138,8 @@ inline void rotate(float* x, const float* angles, int head_dim, float scale) {
   }
 }
 
-// Write count values `stride` apart. One overload each for what needs no scale, and for int8.
+// Write `count` values `stride` apart. Of the two overloads the first writes fp32 and fp16, which
+// have no scale, the second int8.
 template <class T>
 inline void scatter(const float* x, int count, T* out, int stride, Half*) {
   T narrow[kLanes];
@@ -149,7 +150,7 @@ inline void scatter(const float* x, int count, T* out, int stride, Half*) {
   }
 }
 
-// The scale is rounded to fp16 first, and values to its multiples. A NaN or infinity makes it NaN.
+// The scale is rounded to fp16 first, then values to its multiples. A NaN or infinity makes it NaN.
 inline void scatter(const float* x, int count, int8_t* out, int stride, Half* scale) {
   Lanes peaks = zeros(), poison = zeros();  // 0, or NaN
   for (int i = 0; i < count; i += kLanes) {

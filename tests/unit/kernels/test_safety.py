@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,26 @@ def test_a_bad_array_is_refused_by_name(case: str, model: NativeModel) -> None:
     with pytest.raises(ValueError, match=message):
         model.step(**(good(model) | {name: value}))
     model.step(**good(model))  # and the next step works
+
+
+def test_calls_at_the_same_time_are_refused_and_disturb_no_other(model: NativeModel) -> None:
+    expected = good(model)
+    model.step(**expected)
+
+    def call(_: int) -> str:
+        arrays = good(model)
+        try:
+            model.read_weights()
+            model.read_kv(1 << 20)
+            model.step(**arrays)
+        except ValueError as error:
+            return str(error)
+        return "" if np.array_equal(arrays["logits"], expected["logits"]) else "other logits"
+
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(call, range(200)))
+    assert found <= {"", "a step of this model is already running"}
+    assert "" in found
 
 
 def test_more_tokens_than_the_model_has_room_for_are_refused() -> None:
