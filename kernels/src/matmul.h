@@ -93,7 +93,8 @@ void integer_tile(const uint8_t* panel, const Activations& x, int row, int colum
   UNROLL for (Lanes& total : totals)
     total = zeros();
   for (int g = 0; g < groups; ++g, bytes += kGroup, ++scales, ++starts, ++offsets) {
-    UNROLL for (int line = 0; line < group_bytes(F); line += kLineBytes)
+    constexpr int kBytes = group_bytes(F);
+    UNROLL for (int line = 0; line < kBytes; line += kLineBytes)
       prefetch(w + kAhead + line);
     Ints acc[R];
     group_dot<F, R>(w + group_header_bytes(F), bytes, x.byte_stride, starts, group_stride, acc);
