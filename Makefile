@@ -54,7 +54,7 @@ verify-bytes: $(VENV)/.kernel-tools ## count, in a simulated cache, the bytes th
 	cmake --build build/kernels --target decode_driver
 	python -m bench.verify_bytes --driver build/kernels/decode_driver
 
-sanitize: $(VENV)/.kernel-tools ## the kernels' tests under AddressSanitizer and UndefinedBehaviorSanitizer
+sanitize: $(VENV)/.kernel-tools ## the kernels' threads under ThreadSanitizer, their tests under Address- and UndefinedBehaviorSanitizer
 	kernels/sanitize.sh
 
 soak-invariants: setup ## the scheduler's invariants over two million operations (35 minutes of a core)

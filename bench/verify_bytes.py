@@ -4,9 +4,10 @@
 
 No hardware counter can be read on most virtual machines, but cachegrind counts exactly: misses of
 a last-level cache of at most half of those bytes, times its line, of a run of two steps minus a run
-of one. The driver (`cmake --build BUILD --target decode_driver`) runs tinygpt's sizes. Fails where
-a step's simulated and predicted bytes differ by more than 3 %. What a longer context adds is KV;
-so a step that is off shows in its ratio of KV or in that of the rest, whichever it is.
+of one. The driver (`kernels/tools/decode_driver.cpp`, built by `cmake --build BUILD --target
+decode_driver`) runs tinygpt's sizes. Fails where a step's simulated and predicted bytes differ by
+more than 3 %. What a longer context adds is KV; so a step that is off shows in its ratio of KV or
+in that of the rest, whichever it is.
 """
 
 from __future__ import annotations

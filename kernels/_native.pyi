@@ -7,31 +7,23 @@ from kernels.packing import PackedMatrix
 
 Array = npt.NDArray[Any]
 
+PANEL_ROWS: int
+GROUP_COLUMNS: int
+QUAD_COLUMNS: int
+BYTE_ZERO: int
+MAX_THREADS: int
+MATRIX_FORMATS: tuple[str, ...]
+KV_FORMATS: tuple[str, ...]
+
+def stored_bytes(rows: int, columns: int, format: str, /) -> int: ...
+
 class Unsupported(ValueError): ...
 
 class NativeModel:
     def __init__(
         self,
         weights: Mapping[str, PackedMatrix | Array],
-        *,
-        vocab_size: int,
-        hidden_size: int,
-        intermediate_size: int,
-        num_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-        norm_eps: float,
-        activation: str,
-        windows: list[int],
-        inverse_frequencies: list[float],
-        num_blocks: int,
-        block_size: int,
-        kv_format: str,
-        max_tokens: int,
-        max_positions: int,
-        activations: str,
-        threads: int,
-        isa: str = "",
+        description: Mapping[str, object],  # of `kernels.build.describe`
     ) -> None: ...
     def step(
         self,

@@ -2,56 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from core.model import ModelConfig
 from kernels._native import NativeModel
 from kernels.packing import PackedMatrix
 
 
-class Decoder(Protocol):
-    """What of a model's description the kernels read; `core.model.ModelConfig` has it all."""
-
-    @property
-    def vocab_size(self) -> int: ...
-    @property
-    def hidden_size(self) -> int: ...
-    @property
-    def intermediate_size(self) -> int: ...
-    @property
-    def num_heads(self) -> int: ...
-    @property
-    def num_kv_heads(self) -> int: ...
-    @property
-    def head_dim(self) -> int: ...
-    @property
-    def norm_eps(self) -> float: ...
-    @property
-    def activation(self) -> str: ...
-    @property
-    def sliding_window(self) -> Sequence[int | None]: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeOptions:
-    """How a native model runs. `max_positions` bounds a request, `max_tokens` a step."""
+    """How a native model runs."""
 
     num_blocks: int
     block_size: int
-    max_tokens: int
-    max_positions: int
+    max_tokens: int  # of a step
+    max_positions: int  # of a request
     threads: int
     kv_format: str = "fp16"
     activations: str = "int8"  # of integer weights; "fp32" is the exact twin
     isa: str = ""  # the fastest that this processor has
 
 
+def describe(
+    config: ModelConfig, inverse_frequencies: npt.NDArray[Any], options: NativeOptions
+) -> dict[str, object]:
+    """Give what the native side reads of a model: `src/description.h` reads these keys, no others.
+
+    A key that only one of the two sides knows is refused by name when the model is built.
+    """
+    return {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_heads": config.num_heads,
+        "num_kv_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "norm_eps": config.norm_eps,
+        "activation": str(config.activation),
+        "windows": [window or 0 for window in config.sliding_window],
+        "inverse_frequencies": np.asarray(inverse_frequencies, np.float32).tolist(),
+    } | asdict(options)
+
+
 def build_model(
-    config: Decoder,
+    config: ModelConfig,
     weights: Mapping[str, PackedMatrix | npt.NDArray[Any]],
     inverse_frequencies: npt.NDArray[Any],
     options: NativeOptions,
@@ -65,24 +64,4 @@ def build_model(
         Unsupported: these kernels do not run such a model; serve it another way.
         ValueError: a weight is missing, or is not of the size that the description gives.
     """
-    return NativeModel(
-        weights,
-        vocab_size=config.vocab_size,
-        hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
-        num_heads=config.num_heads,
-        num_kv_heads=config.num_kv_heads,
-        head_dim=config.head_dim,
-        norm_eps=config.norm_eps,
-        activation=str(config.activation),
-        windows=[window or 0 for window in config.sliding_window],
-        inverse_frequencies=np.asarray(inverse_frequencies, np.float32).tolist(),
-        num_blocks=options.num_blocks,
-        block_size=options.block_size,
-        kv_format=options.kv_format,
-        max_tokens=options.max_tokens,
-        max_positions=options.max_positions,
-        activations=options.activations,
-        threads=options.threads,
-        isa=options.isa,
-    )
+    return NativeModel(weights, describe(config, inverse_frequencies, options))

@@ -1,11 +1,11 @@
 """Lay weight matrices out in panels, as the native kernels read them, and quantise them.
 
-No model lives here, and no file format. `src/layout.h` draws the layouts; a panel is 16 columns.
+No model lives here, and no file format. `src/layout.h` draws the layouts.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ from core.formats import MatrixFormat
 from costmodel.storage import GROUP_COLUMNS, PANEL_ROWS, stored_bytes
 
 Array = npt.NDArray[Any]
+
+QUAD_COLUMNS: Final = 4  # consecutive k in one 32-bit lane
+BYTE_ZERO: Final = 0x80  # the byte that stands for 0 in int8 and int8_g32
 
 
 class PackedMatrix(NamedTuple):
@@ -70,7 +73,8 @@ def pack_int4_groups(values: Array, scales: Array, minima: Array) -> PackedMatri
     """
     rows, columns = values.shape
     panels = _byte_panels(values.astype(np.uint8))
-    both = panels[:, :, :4] | (panels[:, :, 4:] << 4)  # [panels, G, 4, 16, 4]
+    low, high = np.split(panels, 2, axis=2)  # k, and k + 16
+    both = low | (high << 4)  # [panels, G, 4, 16, 4]
     body = both.reshape(*both.shape[:2], -1)
     header = np.concatenate([_header(scales), _header(minima)], axis=-1)
     return _packed(_joined(header, body), rows, columns, MatrixFormat.INT4_G32)
@@ -121,7 +125,7 @@ def _ungrouped(values: Array, shape: tuple[int, ...]) -> Array:
 def _biased(values: Array) -> Array:
     """int8 → its value plus 128."""
     assert values.dtype == np.int8, "int8 weights are int8"
-    return np.ascontiguousarray(values).view(np.uint8) ^ np.uint8(0x80)
+    return np.ascontiguousarray(values).view(np.uint8) ^ np.uint8(BYTE_ZERO)
 
 
 def _rows_padded(rows: Array) -> Array:
@@ -131,13 +135,14 @@ def _rows_padded(rows: Array) -> Array:
 def _byte_panels(values: Array) -> Array:
     """uint8 [N, K] → [panels, G, 8, 16, 4]: four consecutive k in one 32-bit lane.
 
-    What is padded counts nothing: activations are zero there, and scales of padded rows.
+    Padding changes no result: activations are zero there, and so are the scales of padded rows.
     """
     padded = np.pad(
         values, ((0, -values.shape[0] % PANEL_ROWS), (0, -values.shape[1] % GROUP_COLUMNS))
     )
     panels, groups = padded.shape[0] // PANEL_ROWS, padded.shape[1] // GROUP_COLUMNS
-    return padded.reshape(panels, PANEL_ROWS, groups, 8, 4).transpose(0, 2, 3, 1, 4)
+    lanes = padded.reshape(panels, PANEL_ROWS, groups, -1, QUAD_COLUMNS)
+    return lanes.transpose(0, 2, 3, 1, 4)
 
 
 def _header(numbers: Array) -> Array:

@@ -17,7 +17,6 @@ from tests.test_architecture import MAY_IMPORT
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
 RUN_BY_TESTS = {"README.md", "tutorial.md"}  # test_readme.py and test_tutorial.py
-AWAITED = {ROOT / "docs/kernels.md"}  # comes with the work on the kernels; then empty this
 TROUBLE = (ROOT / "docs/troubleshooting.md").read_text("utf-8")
 
 
@@ -34,7 +33,7 @@ def test_each_link_of_a_page_leads_somewhere(page: Path) -> None:
         if "://" in link:
             continue
         target = (page.parent / file).resolve() if file else page
-        assert target.exists() or target in AWAITED, link
+        assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
 
 

@@ -36,7 +36,7 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Give the next `count` elements. Raises std::bad_alloc past what was asked for at the start.
+  // Give the next `count` elements. Raises std::bad_alloc if the arena is too small for them.
   template <class T>
   T* take(size_t count) {
     const size_t bytes = padded(count * sizeof(T));
@@ -47,13 +47,15 @@ class Arena {
     return given;
   }
 
-  // Room that `bytes` take: whole cache lines, and one to stumble over in a sanitised build.
-  static size_t padded(size_t bytes) { return (bytes + 63) / 64 * 64 + kRedZone; }
+  // Room that `bytes` take: whole cache lines, and in a sanitised build one that nobody may touch.
+  static size_t padded(size_t bytes) {
+    return (bytes + kLineBytes - 1) / kLineBytes * kLineBytes + kRedZone;
+  }
 
  private:
   static constexpr size_t kHugePage = size_t{2} << 20;
 #if defined(__SANITIZE_ADDRESS__)
-  static constexpr size_t kRedZone = 64;
+  static constexpr size_t kRedZone = kLineBytes;
 #else
   static constexpr size_t kRedZone = 0;
 #endif

@@ -1,7 +1,7 @@
 // Attention straight from the block tables, a partition of positions at a time.
-// A query's result depends on its own row and position alone: partitions and spans of them lie at
-// fixed positions, and are merged in their order, within a span and then span by span, whoever
-// computed them.
+// A query's result depends on its own row and position alone. Partitions, and spans of partitions,
+// begin at fixed positions. They are merged in their order, first within a span and then span by
+// span, whichever thread computed them.
 #pragma once
 #include <cmath>
 #include <type_traits>
@@ -61,8 +61,8 @@ constexpr int vectors_beside(int n) {
   return 4 * n <= kAccumulators ? 4 : 2 * n <= kAccumulators ? 2 : 1;
 }
 
-// Vectors of T that are prefetched: where more than one has room in a line, two of each line, for
-// what is asked for once does not always come.
+// Say whether to prefetch this vector of T: two of each cache line where a line holds several,
+// because a single prefetch is sometimes dropped.
 template <class T>
 constexpr bool at_half_line(int vector) {
   return vector * kLanes * sizeof(T) % 32 == 0;
@@ -71,14 +71,14 @@ constexpr bool at_half_line(int vector) {
 template <class T>
 constexpr bool kScaled = std::is_same_v<T, int8_t>;  // a scale for each key and for each value
 
-// Up to 16 positions of one block: their keys, and the values that are wanted next.
+// Up to 16 positions of one block: their keys, and their values, which are read next.
 template <class T>
 struct Column {
   const T *keys, *values;
   int index, count;  // of its first score; of positions
 };
 
-// scores[i][index..] = query i . keys, for C columns at once: of whole ones only where C > 1.
+// scores[i][index..] = query i . keys, for C columns at once. With C > 1 all are whole.
 template <class T, int N, int C>
 void score_columns(const QueryGroup& g, int block_size, const Column<T>* columns,
                    float (*scores)[kPartition + kLanes]) {
@@ -114,7 +114,7 @@ void score(const Model& m, const KVStore& kv, const QueryGroup& g, int begin, in
                           smaller(kLanes, kv.block_size - offset - t)};
   });
   if (kv.block_size % kLanes == 0) {
-    for (int c = 0; c < C; ++c) columns[count + c] = columns[count - 1];  // scored again, in vain
+    for (int c = 0; c < C; ++c) columns[count + c] = columns[count - 1];  // fills up the last C
     for (int i = 0; i < count; i += C)
       score_columns<T, N, C>(g, kv.block_size, columns + i, scores);
   } else {
@@ -158,7 +158,8 @@ inline void weigh(float* scores, int begin, int end, int first, int last, float*
   *total = sum(sums);
 }
 
-// Where the keys are that are wanted a partition later: in this kv-head, after its end in the next.
+// Where the keys lie that are read one partition later: in this kv-head or, after its last
+// partition, in the next one.
 struct Lookahead {
   const Model& m;
   const KVStore& kv;
@@ -250,7 +251,7 @@ void attend(const Model& m, const KVStore& kv, const QueryGroup& g, int partitio
   }
 }
 
-// Merge what comes next, a partition or a span of them, into what was seen before it.
+// Merge the next partition, or the next span of partitions, into what was seen before it.
 inline void merge(const QueryGroup& g, const Softmax& seen, const Softmax& next) {
   const int stride = round_up(g.head_dim, kLanes);
   alignas(64) float factors[2 * kQueries] = {};

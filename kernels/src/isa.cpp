@@ -42,7 +42,7 @@ bool has_dot() {
 #ifdef __linux__
   return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
 #else
-  return false;  // how to ask is known for Linux alone
+  return false;  // only Linux tells in a way that is known here
 #endif
 }
 #endif

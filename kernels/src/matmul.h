@@ -1,5 +1,5 @@
 // Matrix products over packed panels: rows of activations times 16 columns at a time.
-// A row's result depends on that row alone: sums run over k in one fixed order, whatever the tile.
+// A row's result depends on that row alone: sums run over k in one order, in every tile.
 #pragma once
 #include <utility>
 
@@ -9,10 +9,12 @@
 
 namespace floorline::FLOORLINE_ISA {
 
-constexpr int kAhead = 8192;  // bytes by which weights are asked for: some 200 ns of reading
-constexpr int kRowBlock = 96;  // rows whose activations stay near while panels pass
-constexpr int kChunkBytes = 16 << 10;  // weights that a thread draws at least, and passes at most
-constexpr int kManyRowsBytes = 96 << 10;  // the same where they stay while blocks of rows pass
+constexpr int kAhead = 8192;   // bytes between a prefetch and its use: about 200 ns of reading
+constexpr int kRowBlock = 96;  // rows whose activations stay in a cache while panels are read
+// Bytes of weights that a thread draws at least and passes on at most; and the same where several
+// blocks of rows use the same panels.
+constexpr int kChunkBytes = 16 << 10;
+constexpr int kManyRowsBytes = 96 << 10;
 
 // Multiply R rows, from `row` on, with one panel into out[R][16].
 using TileFunction = void (*)(const uint8_t* panel, const Activations& x, int row, int columns,
@@ -51,11 +53,6 @@ inline int four_bytes(const int8_t* p) {
   return value;
 }
 
-template <Format F>
-constexpr int group_header() {
-  return F == Format::int8 ? 0 : F == Format::int8_g32 ? kLanes * 2 : kLanes * 4;
-}
-
 // Sum the byte products of one group for R rows; `x` is the first row's group.
 template <Format F, int R>
 inline void group_dot(const uint8_t* w, const int8_t* x, int stride, const int32_t* starts,
@@ -63,27 +60,27 @@ inline void group_dot(const uint8_t* w, const int8_t* x, int stride, const int32
   if constexpr (F == Format::int4_g32) {
     UNROLL for (Ints& total : acc)
       total = splat(0);
-    UNROLL for (int t = 0; t < 4; ++t) {
-      const Bytes both = load_bytes(w + t * 64);
+    UNROLL for (int t = 0; t < kGroup / kQuad / 2; ++t) {
+      const Bytes both = load_bytes(w + t * kQuadBytes);
       const Bytes low = low_nibbles(both), high = high_nibbles(both);
       UNROLL for (int r = 0; r < R; ++r) {
-        const int8_t* xr = x + static_cast<size_t>(r) * stride + t * 4;
-        acc[r] = dot(dot(acc[r], low, four_bytes(xr)), high, four_bytes(xr + 16));
+        const int8_t* xr = x + static_cast<size_t>(r) * stride + t * kQuad;
+        acc[r] = dot(dot(acc[r], low, four_bytes(xr)), high, four_bytes(xr + kGroup / 2));
       }
     }
   } else {
     UNROLL for (int r = 0; r < R; ++r)
       acc[r] = signed_start(starts[static_cast<size_t>(r) * start_stride]);
-    UNROLL for (int t = 0; t < 8; ++t) {
-      const SignedBytes weights = as_signed(load_bytes(w + t * 64));
+    UNROLL for (int t = 0; t < kGroup / kQuad; ++t) {
+      const SignedBytes weights = as_signed(load_bytes(w + t * kQuadBytes));
       UNROLL for (int r = 0; r < R; ++r)
-        acc[r] =
-            dot_signed(acc[r], weights, four_bytes(x + static_cast<size_t>(r) * stride + t * 4));
+        acc[r] = dot_signed(acc[r], weights,
+                            four_bytes(x + static_cast<size_t>(r) * stride + t * kQuad));
     }
   }
 }
 
-// Integer weights times int8 activations: exact sums within a group, fp32 from there on.
+// Integer weights times int8 activations: sums are exact within a group, and fp32 across groups.
 template <Format F, int R>
 void integer_tile(const uint8_t* panel, const Activations& x, int row, int columns, float* out) {
   const int groups = round_up(columns, kGroup) / kGroup, group_stride = x.group_stride();
@@ -91,17 +88,16 @@ void integer_tile(const uint8_t* panel, const Activations& x, int row, int colum
   const float* scales = x.scales + static_cast<size_t>(row) * group_stride;
   const int32_t* starts = x.starts + static_cast<size_t>(row) * group_stride;
   const float* offsets = x.offsets + static_cast<size_t>(row) * group_stride;
-  const uint8_t* w = panel + (F == Format::int8 ? kLanes * 4 : 0);
-  constexpr int kWeights = F == Format::int4_g32 ? 256 : 512;
+  const uint8_t* w = panel + panel_header_bytes(F);
   Lanes totals[R];
   UNROLL for (Lanes& total : totals)
     total = zeros();
   for (int g = 0; g < groups; ++g, bytes += kGroup, ++scales, ++starts, ++offsets) {
-    constexpr int kHeader = group_header<F>();
-    UNROLL for (int line = 0; line < kHeader + kWeights; line += 64)
+    constexpr int kBytes = group_bytes(F);
+    UNROLL for (int line = 0; line < kBytes; line += kLineBytes)
       prefetch(w + kAhead + line);
     Ints acc[R];
-    group_dot<F, R>(w + kHeader, bytes, x.byte_stride, starts, group_stride, acc);
+    group_dot<F, R>(w + group_header_bytes(F), bytes, x.byte_stride, starts, group_stride, acc);
     const Half* header = reinterpret_cast<const Half*>(w);
     UNROLL for (int r = 0; r < R; ++r) {
       const size_t at = static_cast<size_t>(r) * group_stride;
@@ -114,7 +110,7 @@ void integer_tile(const uint8_t* panel, const Activations& x, int row, int colum
           totals[r] = fma(load(header + kLanes), splat(offsets[at]), totals[r]);
       }
     }
-    w += kHeader + kWeights;
+    w += group_bytes(F);
   }
   const float* column_scales = reinterpret_cast<const float*>(panel);
   UNROLL for (int r = 0; r < R; ++r) {
@@ -126,25 +122,26 @@ void integer_tile(const uint8_t* panel, const Activations& x, int row, int colum
 // Give the 16 weights of column k in a group as fp32, from the group's first byte.
 template <Format F>
 inline Lanes group_weights(const uint8_t* w, int k, Lanes scale, Lanes minimum) {
-  const int quad = F == Format::int4_g32 ? k % 16 / 4 : k / 4;
-  Bytes bytes = load_bytes(w + group_header<F>() + quad * 64);
-  if constexpr (F == Format::int4_g32) bytes = k < 16 ? low_nibbles(bytes) : high_nibbles(bytes);
+  constexpr int kHalf = kGroup / 2;
+  const int quad = F == Format::int4_g32 ? k % kHalf / kQuad : k / kQuad;
+  Bytes bytes = load_bytes(w + group_header_bytes(F) + quad * kQuadBytes);
+  if constexpr (F == Format::int4_g32) bytes = k < kHalf ? low_nibbles(bytes) : high_nibbles(bytes);
   Lanes q;
-  switch (k % 4) {
+  switch (k % kQuad) {
     case 0: q = byte_lane<0>(bytes); break;
     case 1: q = byte_lane<1>(bytes); break;
     case 2: q = byte_lane<2>(bytes); break;
     default: q = byte_lane<3>(bytes);
   }
   if constexpr (F == Format::int4_g32) return fma(q, scale, minimum);
-  return mul(sub(q, splat(128.f)), scale);
+  return mul(sub(q, splat(static_cast<float>(kByteZero))), scale);
 }
 
-// Integer weights times fp32 activations: what the integer arithmetic is compared with.
+// Integer weights times fp32 activations: the reference for the integer arithmetic.
 template <Format F, int R>
 void dequantised_tile(const uint8_t* panel, const Activations& x, int row, int columns,
                       float* out) {
-  const uint8_t* w = panel + (F == Format::int8 ? kLanes * 4 : 0);
+  const uint8_t* w = panel + panel_header_bytes(F);
   const float* a = x.values + static_cast<size_t>(row) * x.stride;
   Lanes totals[R], scale = splat(0.f), lowest = splat(0.f);
   UNROLL for (Lanes& total : totals)
@@ -160,7 +157,7 @@ void dequantised_tile(const uint8_t* panel, const Activations& x, int row, int c
       UNROLL for (int r = 0; r < R; ++r)
         totals[r] = fma(weights, splat(a[static_cast<size_t>(r) * x.stride + k0 + k]), totals[r]);
     }
-    w += group_header<F>() + (F == Format::int4_g32 ? 256 : 512);
+    w += group_bytes(F);
   }
   UNROLL for (int r = 0; r < R; ++r)
     store(out + r * kLanes, totals[r]);

@@ -1,5 +1,5 @@
-// What a step works on: the model, its KV store, one batch, and the scratch. Values and pointers;
-// who owns them and who checked them is in native_model.h.
+// What a step works on: the model, its KV store, one batch and the scratch. Only values and
+// pointers: native_model.h owns the memory and checks the values.
 #pragma once
 #include <vector>
 
@@ -13,7 +13,7 @@ struct Matrix {
   int rows = 0;                 // N, output features
   int columns = 0;              // K, input features
   Format format = Format::fp32;
-  size_t pitch = 0;  // bytes from one panel to the next: past another's where two take turns
+  size_t pitch = 0;  // bytes from one panel to the next; of a pair, past the other's panel
 
   int num_panels() const { return round_up(rows, kLanes) / kLanes; }
 };
@@ -49,9 +49,11 @@ struct Model {
 };
 
 enum class KVFormat { fp32, fp16, int8 };
+constexpr const char* kKVFormatNames[] = {"fp32", "fp16", "int8"};
 
-// [layer][block][kv-head]: keys [head_dim][block_size], then values [block_size][head_dim]; of
-// int8 then the scales of keys and of values, fp16 [2][block_size]: one a token and kv-head each.
+// [layer][block][kv-head]: keys [head_dim][block_size], then values [block_size][head_dim]. int8
+// has fp16 scales [2][block_size] after them, of keys and of values: one for each token and
+// kv-head.
 struct KVStore {
   uint8_t* data = nullptr;
   int num_blocks = 0, block_size = 0;
@@ -77,7 +79,7 @@ struct KVStore {
   }
 };
 
-// Invariant: checked against the model and the KV store before a step sees it.
+// Invariant: NativeModel::step has checked it against the model and the KV store.
 struct Batch {
   int num_tokens = 0, num_slices = 0, num_logits = 0, table_width = 0;
   const int32_t* tokens = nullptr;        // [T]
@@ -112,7 +114,7 @@ constexpr int kMaxHeadDim = 256;
 constexpr int kQueries = 8;      // queries (rows x heads of a group) that share a pass over KV
 constexpr int kPartition = 128;  // positions whose scores are looked at together
 constexpr int kSpan = 2;         // partitions of a partial attention
-constexpr int kSplitItems = 4;   // fewer items than this a thread: spans become items
+constexpr int kSplitItems = 4;   // with at most so many items a thread, spans become items
 
 struct Scratch {
   float* residual = nullptr;  // [T][hidden]

@@ -4,6 +4,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "description.h"
 #include "native_model.h"
 #include "reader.h"
 
@@ -49,11 +50,6 @@ T* data(const A& array, const char* name, std::initializer_list<int64_t> shape) 
   return pointer;
 }
 
-bool integer_activations_named(const std::string& name) {
-  if (name != "int8" && name != "fp32") throw Unsupported("unsupported: activations " + name);
-  return name == "int8";
-}
-
 Tensor matrix_tensor(const std::string& name, const nb::tuple& packed) {
   if (packed.size() != 4) refuse(name.c_str(), "must be (packed, rows, columns, format)");
   const Array array = nb::cast<Array>(packed[0]);
@@ -78,29 +74,8 @@ std::map<std::string, Tensor> tensors(const nb::dict& weights) {
   return all;
 }
 
-void build(NativeModel* self, const nb::dict& weights, int vocab_size, int hidden_size,
-           int intermediate_size, int num_heads, int num_kv_heads, int head_dim, float norm_eps,
-           const std::string& activation, std::vector<int> windows,
-           std::vector<float> inverse_frequencies, int num_blocks, int block_size,
-           const std::string& kv_format, int max_tokens, int max_positions,
-           const std::string& activations, int threads, const std::string& isa) {
-  if (activation != "silu" && activation != "gelu_tanh")
-    throw Unsupported("unsupported: activation " + activation);
-  Model shape;
-  shape.vocab = vocab_size;
-  shape.hidden = hidden_size;
-  shape.inner = intermediate_size;
-  shape.heads = num_heads;
-  shape.kv_heads = num_kv_heads;
-  shape.head_dim = head_dim;
-  shape.norm_eps = norm_eps;
-  shape.gating = activation == "silu" ? Gating::silu : Gating::gelu_tanh;
-  shape.integer_activations = integer_activations_named(activations);
-  shape.layers.resize(windows.size());
-  Options options{
-      num_blocks, block_size,   max_tokens,
-      max_positions, threads,   kv_format_named(kv_format),
-      std::move(windows), std::move(inverse_frequencies), isa};
+void build(NativeModel* self, const nb::dict& weights, const nb::dict& description) {
+  auto [shape, options] = read_description(description);
   new (self) NativeModel(std::move(shape), std::move(options), tensors(weights));
 }
 
@@ -161,14 +136,31 @@ void product(const Array& x, const nb::tuple& packed, const Writable& y,
 
 }  // namespace
 
+template <size_t N>
+nb::tuple names(const char* const (&all)[N]) {
+  nb::list found;
+  for (const char* name : all) found.append(name);
+  return nb::tuple(found);
+}
+
+// What Python must agree with: tests compare these with its own homes of the same facts.
+void export_layout(nb::module_& m) {
+  m.attr("PANEL_ROWS") = kLanes;
+  m.attr("GROUP_COLUMNS") = kGroup;
+  m.attr("QUAD_COLUMNS") = kQuad;
+  m.attr("BYTE_ZERO") = kByteZero;
+  m.attr("MAX_THREADS") = Team::kMaxSize;
+  m.attr("MATRIX_FORMATS") = names(kFormatNames);
+  m.attr("KV_FORMATS") = names(kKVFormatNames);
+  m.def("stored_bytes", [](int rows, int columns, const std::string& format) {
+    return stored_bytes(format_named(format), rows, columns);
+  });
+}
+
 NB_MODULE(_native, m) {
   nb::exception<Unsupported>(m, "Unsupported", PyExc_ValueError);
   nb::class_<NativeModel>(m, "NativeModel")
-      .def("__init__", &build, "weights"_a, nb::kw_only(), "vocab_size"_a, "hidden_size"_a,
-           "intermediate_size"_a, "num_heads"_a, "num_kv_heads"_a, "head_dim"_a, "norm_eps"_a,
-           "activation"_a, "windows"_a, "inverse_frequencies"_a, "num_blocks"_a, "block_size"_a,
-           "kv_format"_a, "max_tokens"_a, "max_positions"_a, "activations"_a, "threads"_a,
-           "isa"_a = "")
+      .def("__init__", &build, "weights"_a, "description"_a)
       .def("step", &step, "tokens"_a, "positions"_a, "slots"_a, "block_tables"_a, "query_starts"_a,
            "logit_rows"_a, "logits"_a, "greatest"_a)
       .def("read_weights", &NativeModel::read_weights, nb::call_guard<nb::gil_scoped_release>())
@@ -186,6 +178,7 @@ NB_MODULE(_native, m) {
   m.def("product", &product, "x"_a, "packed"_a, "y"_a, nb::kw_only(), "activations"_a = "int8",
         "threads"_a = 1, "isa"_a = "");
   m.def("isas", &isa_names);
+  export_layout(m);
 }
 
 }  // namespace floorline

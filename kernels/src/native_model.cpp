@@ -1,6 +1,7 @@
 // Building a native model: sizes are checked, weights copied into one arena in execution order.
 #include "native_model.h"
 
+#include <iterator>
 #include <tuple>
 
 namespace floorline {
@@ -17,10 +18,25 @@ void require(bool holds, const std::string& message) {
   if (!holds) throw std::invalid_argument(message);
 }
 
-void check_shape(const Model& m, const Options& o) {
+// One call at a time has the team, which runs one region at a time.
+class Turn {
+ public:
+  explicit Turn(std::atomic_flag& busy) : busy_(busy) {
+    require(!busy_.test_and_set(), "a step of this model is already running");
+  }
+  ~Turn() { busy_.clear(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::atomic_flag& busy_;
+};
+
+// Give the options back once they and the model's sizes are sound.
+Options checked(Options o, const Model& m) {
   if (m.head_dim % 2 != 0 || m.head_dim > kMaxHeadDim)
-    throw Unsupported("unsupported: head_dim must be even and at most 256, not " +
-                      std::to_string(m.head_dim));
+    throw Unsupported("unsupported: head_dim must be even and at most " +
+                      std::to_string(kMaxHeadDim) + ", not " + std::to_string(m.head_dim));
   require(
       m.vocab > 0 && m.hidden > 0 && m.inner > 0 && m.heads > 0 && m.kv_heads > 0 && m.head_dim > 0,
       "every size of the model must be positive");
@@ -29,11 +45,11 @@ void check_shape(const Model& m, const Options& o) {
   require(o.num_blocks > 0 && o.block_size > 0, "the KV store needs blocks and a block size");
   require(o.num_blocks <= INT32_MAX / o.block_size, "the KV store has too many slots");
   require(o.max_tokens > 0 && o.max_positions > 0, "max_tokens and max_positions must be positive");
-  require(o.threads > 0 && o.threads <= 256, "threads must be 1 to 256");
   require(o.inverse_frequencies.size() == static_cast<size_t>(m.head_dim / 2),
           "inverse_frequencies must have head_dim / 2 entries");
-  require(o.windows.size() == m.layers.size(), "one sliding window per layer");
+  require(o.windows.size() == m.layers.size(), "windows must have an entry for each layer");
   for (int window : o.windows) require(window >= 0, "a sliding window must not be negative");
+  return o;
 }
 
 size_t tensor_room(const Tensor& t) {
@@ -44,28 +60,39 @@ size_t tensor_room(const Tensor& t) {
 }  // namespace
 
 Format format_named(const std::string& name) {
-  for (int i = 0; i < kFormats; ++i)
+  for (int i = 0; i < static_cast<int>(std::size(kFormatNames)); ++i)
     if (name == kFormatNames[i]) return static_cast<Format>(i);
   throw Unsupported("unsupported: weight format " + name);
 }
 
 KVFormat kv_format_named(const std::string& name) {
-  if (name == "fp32") return KVFormat::fp32;
-  if (name == "fp16") return KVFormat::fp16;
-  if (name == "int8") return KVFormat::int8;
+  for (int i = 0; i < static_cast<int>(std::size(kKVFormatNames)); ++i)
+    if (name == kKVFormatNames[i]) return static_cast<KVFormat>(i);
   throw Unsupported("unsupported: KV format " + name);
+}
+
+Gating gating_named(const std::string& activation) {
+  if (activation == "silu") return Gating::silu;
+  if (activation == "gelu_tanh") return Gating::gelu_tanh;
+  throw Unsupported("unsupported: activation " + activation);
+}
+
+bool integer_activations_named(const std::string& activations) {
+  if (activations == "int8") return true;
+  if (activations == "fp32") return false;
+  throw Unsupported("unsupported: activations " + activations);
 }
 
 NativeModel::NativeModel(Model shape, Options options, std::map<std::string, Tensor> weights)
     : model_(std::move(shape)),
-      options_(std::move(options)),
+      options_(checked(std::move(options), model_)),
       given_(std::move(weights)),
       isa_(require_isa(options_.isa)),
-      team_((check_shape(model_, options_), options_.threads)) {
+      team_(options_.threads) {
   take_weights();
   kv_ = {nullptr, options_.num_blocks, options_.block_size, options_.kv_format};
   kv_bytes_ = model_.layers.size() * kv_.num_blocks * model_.kv_heads * kv_.head_bytes(model_);
-  store_.emplace(kv_bytes_ + 128);
+  store_.emplace(Arena::padded(kv_bytes_));
   kv_.data = store_->take<uint8_t>(kv_bytes_);
   touch_kv();
   take_scratch();
@@ -104,7 +131,7 @@ Matrix NativeModel::take_matrix(const std::string& name, int rows, int columns) 
   return matrix_at(panels, panel_bytes(t.format, columns), name, t);
 }
 
-// Two matrices that are read together lie panel by panel, so that they are one stream.
+// Place two matrices that are read together panel by panel in turns, so that they are one stream.
 std::pair<Matrix, Matrix> NativeModel::take_pair(const std::string& first,
                                                  const std::string& second, int rows,
                                                  int columns) {
@@ -147,7 +174,7 @@ void NativeModel::take_layer(int index) {
 }
 
 void NativeModel::take_weights() {
-  size_t room = 128;
+  size_t room = Arena::padded(0);
   for (const auto& [name, tensor] : given_) room += tensor_room(tensor);
   weights_.emplace(room);
   weights_start_ = weights_->take<uint8_t>(0);
@@ -170,6 +197,10 @@ void NativeModel::take_activations(Activations& a, int width) {
   a.offsets = work_->take<float>(rows * a.group_stride());
 }
 
+// More than the scratch takes. A value of activations needs four bytes, one more when quantised,
+// and its share of twelve bytes a group: below 1.4 floats.
+constexpr int kActivationFloats = 2, kTakes = 32;
+
 void NativeModel::take_scratch() {
   const Model& m = model_;
   Scratch& s = scratch_;
@@ -179,8 +210,9 @@ void NativeModel::take_scratch() {
   s.max_split_items = kSplitItems * options_.threads;
   const size_t partial = static_cast<size_t>(kQueries) * (2 + round_up(m.head_dim, kLanes));
   const size_t partials = partial * s.max_spans * s.max_split_items;
-  const size_t row = s.residual_stride + m.qkv_stride() + m.head_dim + 12 * m.widest();
-  work_.emplace((rows * row + partials) * sizeof(float) + 64 * 64);
+  const size_t row = s.residual_stride + m.qkv_stride() + m.head_dim +
+                     3 * kActivationFloats * m.widest();  // of three Activations
+  work_.emplace((rows * row + partials) * sizeof(float) + kTakes * Arena::padded(1));
   s.residual = work_->take<float>(rows * s.residual_stride);
   s.qkv = work_->take<float>(rows * m.qkv_stride());
   s.angles = work_->take<float>(rows * m.head_dim);
@@ -191,8 +223,7 @@ void NativeModel::take_scratch() {
   s.tiles.reserve(rows);
 }
 
-// Write every page now, so that no step waits for one, and memory that is not there is missed at
-// the start.
+// Write every page now, so that no step waits for one, and a lack of memory shows at the start.
 void NativeModel::touch_kv() {
   constexpr size_t kRun = size_t{2} << 20;
   const int runs = static_cast<int>((kv_bytes_ + kRun - 1) / kRun);
@@ -205,7 +236,13 @@ void NativeModel::touch_kv() {
   });
 }
 
+uint64_t NativeModel::read_weights() {
+  const Turn turn(busy_);
+  return isa_->read(weights_start_, weight_bytes_, team_);
+}
+
 uint64_t NativeModel::read_kv(size_t bytes) {
+  const Turn turn(busy_);
   return isa_->read(kv_.data, bytes < kv_bytes_ ? bytes : kv_bytes_, team_);
 }
 
@@ -218,7 +255,8 @@ void NativeModel::check_slice(const Batch& b, int slice) const {
           "a block table is shorter than its slice's context");
   const int32_t* table = b.block_tables + static_cast<size_t>(slice) * b.table_width;
   for (int i = 0; i * kv_.block_size < length; ++i)
-    require(table[i] >= 0 && table[i] < kv_.num_blocks, "a block table names a block that is not");
+    require(table[i] >= 0 && table[i] < kv_.num_blocks,
+            "a block table names a block that does not exist");
   for (int row = begin; row < end; ++row) {
     const int position = first + row - begin, block = table[position / kv_.block_size];
     require(b.positions[row] == position, "positions must be consecutive within a slice");
@@ -255,16 +293,10 @@ void NativeModel::cut_tiles(const Batch& b) {
 }
 
 void NativeModel::step(const Batch& batch) {
-  require(!busy_.test_and_set(), "a step of this model is already running");
-  try {
-    check_rows(batch);
-    cut_tiles(batch);
-    isa_->step(model_, kv_, batch, scratch_, team_);
-  } catch (...) {
-    busy_.clear();
-    throw;
-  }
-  busy_.clear();
+  const Turn turn(busy_);
+  check_rows(batch);
+  cut_tiles(batch);
+  isa_->step(model_, kv_, batch, scratch_, team_);
 }
 
 }  // namespace floorline

@@ -1,4 +1,4 @@
-// A model with its KV store, scratch and threads: what the Python side holds. Checks everything
+// A model with its KV store, scratch and threads: what the Python side holds. It checks everything
 // that comes from outside; the kernels behind it check nothing.
 #pragma once
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace floorline {
 
-// A model that these kernels do not run: the torch path serves it.
+// The kernels do not run such a model: the torch path serves it.
 struct Unsupported : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
@@ -26,6 +26,7 @@ struct Tensor {
   Format format;
 };
 
+// How a model runs, and what of its description no step needs.
 struct Options {
   int num_blocks = 0, block_size = 0, max_tokens = 0, max_positions = 0, threads = 1;
   KVFormat kv_format = KVFormat::fp32;
@@ -37,17 +38,21 @@ struct Options {
 // Raise Unsupported.
 Format format_named(const std::string& name);
 KVFormat kv_format_named(const std::string& name);
+Gating gating_named(const std::string& activation);
+bool integer_activations_named(const std::string& activations);
 
 class NativeModel {
  public:
-  // `shape` has the sizes; weights are copied, so that the caller may let go of them.
+  // `shape` has the sizes. Weights are copied: the caller need not keep them.
   NativeModel(Model shape, Options options, std::map<std::string, Tensor> weights);
 
-  // Run one step; raises std::invalid_argument before anything is written.
+  // Run one step. Raises std::invalid_argument for a bad batch, before anything is written, and
+  // while another call uses the threads.
   void step(const Batch& batch);
 
-  // Read `bytes` of the weights, or all, as fast as this machine can.
-  uint64_t read_weights() { return isa_->read(weights_start_, weight_bytes_, team_); }
+  // Read all weights, or `bytes` of the KV store, as fast as this machine can. Raise as step() does
+  // while another call uses the threads.
+  uint64_t read_weights();
   uint64_t read_kv(size_t bytes);
 
   const Model& model() const { return model_; }

@@ -6,29 +6,31 @@ namespace floorline::FLOORLINE_ISA {
 
 using Member = Team::Member;
 
-constexpr int kFewRows = 4;  // up to here the last to come does all rows: a phase costs more
-constexpr int kIdleLines = 16;         // asked for at a time by a member that waits
-constexpr int kIdleBytes = 128 << 10;  // and in all: they stay in its own cache
+// With up to this many rows, the last thread to finish a phase does what follows for all of them:
+// that is cheaper than another phase.
+constexpr int kFewRows = 4;
+constexpr int kIdleLines = 16;         // that a waiting member prefetches at a time
+constexpr int kIdleBytes = 128 << 10;  // that it prefetches in all: so much stays in its own cache
 
-// Panels of the product after a phase, one after the other. There may be none.
+// The panels of the product after a phase, one after the other; count is 0 if there is none.
 struct Ahead {
   const uint8_t* panels = nullptr;
   int count = 0;
   size_t stride = 0;
 
-  // Ask for what a member begins with, piece after piece, so that it is on its way while others
-  // finish.
+  // Give a function that prefetches the panels that a member will begin with, a piece each call, so
+  // that they are on their way while others finish.
   auto fetch(const Member& me) const {
     const uint8_t* next = panels + me.first_of(count) * stride;
     const uint8_t* end = panels + me.first_of(count, 1) * stride;
     if (end - next > kIdleBytes) end = next + kIdleBytes;
     return [=]() mutable {
-      for (int i = 0; i < kIdleLines && next < end; ++i, next += 64) prefetch(next);
+      for (int i = 0; i < kIdleLines && next < end; ++i, next += kLineBytes) prefetch(next);
     };
   }
 };
 
-// What follows a phase: row(i) for each of `rows`, which may be none, and then a product.
+// What follows a phase: row(i) for each of `rows` (0 for nothing), and then a product.
 template <class F>
 struct Then {
   int rows;
@@ -97,14 +99,14 @@ inline void multiply_panel(const Product& p, int panel, int first, int last, Gat
   }
 }
 
-// A gated pair counts with both its panels: its pitch spans them.
+// Of a gated pair, both panels count: the pitch spans them.
 inline int panels_per_chunk(const Matrix& m, int panels, int rows, const Member& me) {
   const size_t bytes = rows > kRowBlock ? kManyRowsBytes : kChunkBytes;
   const int by_bytes = static_cast<int>(bytes / (m.pitch + 1)) + 1;
   return larger(1, smaller(by_bytes, panels / (4 * me.team_size())));
 }
 
-// Run up to three products as one phase: their panels are one list. Then `then`, for each row.
+// Run up to three products as one phase: their panels are one list. What follows is `then`.
 template <class F = decltype(kNoRow)>
 inline void multiply(Member& me, std::initializer_list<Product> products, int rows,
                      const Then<F>& then = {0, kNoRow}) {
@@ -123,7 +125,8 @@ inline void multiply(Member& me, std::initializer_list<Product> products, int ro
   share_runs(me, total, chunk, panels, then);
 }
 
-// out = activation(gate) * up: the gate's panel, then the same columns of up. Then as above.
+// out = activation(gate) * up: a panel of the gate, then the same columns of up. What follows is
+// `then`.
 template <class F>
 inline void multiply_gated(Member& me, const Product& gate, const Product& up, int rows,
                            Gating gating, const Then<F>& then) {

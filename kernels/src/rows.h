@@ -1,4 +1,4 @@
-// What happens to one row of a step on its own: embedding, norm, quantisation, rotary positions.
+// What is computed for one row of a step alone: embedding, norm, quantisation, rotary positions.
 #pragma once
 #include <cmath>
 
@@ -7,30 +7,46 @@
 
 namespace floorline::FLOORLINE_ISA {
 
-// Write the weights of one matrix row, unpacked, to out[columns].
+// Give the k-th weight of one column of a panel.
+template <Format F>
+inline float weight_at(const uint8_t* panel, int column, int k) {
+  if constexpr (F == Format::fp32) {
+    return reinterpret_cast<const float*>(panel)[k * kLanes + column];
+  } else if constexpr (F == Format::fp16) {
+    return to_float(reinterpret_cast<const Half*>(panel)[k * kLanes + column]);
+  } else {
+    const uint8_t* group = panel + panel_header_bytes(F) + k / kGroup * group_bytes(F);
+    const uint8_t* weights = group + group_header_bytes(F);
+    const Half* header = reinterpret_cast<const Half*>(group);
+    const int j = k % kGroup;
+    if constexpr (F == Format::int4_g32) {
+      constexpr int kHalf = kGroup / 2;
+      const uint8_t both = weights[byte_at(j % kHalf, column)];
+      return to_float(header[column]) * static_cast<float>(j < kHalf ? both & 15 : both >> 4) +
+             to_float(header[kLanes + column]);
+    } else {
+      const float scale = F == Format::int8 ? reinterpret_cast<const float*>(panel)[column]
+                                            : to_float(header[column]);
+      return static_cast<float>(weights[byte_at(j, column)] - kByteZero) * scale;
+    }
+  }
+}
+
+template <Format F>
+inline void unpack_column(const uint8_t* panel, int column, int count, float* out) {
+  for (int k = 0; k < count; ++k) out[k] = weight_at<F>(panel, column, k);
+}
+
+// Write the weights of one matrix row, which is a column of a panel, to out[columns].
 inline void unpack_row(const Matrix& m, int row, float* out) {
   const uint8_t* panel = m.panels + row / kLanes * m.pitch;
-  const int column = row % kLanes;
-  for (int k = 0; k < m.columns; ++k) {
-    const int g = k / kGroup, j = k % kGroup;
-    if (m.format == Format::fp32) {
-      std::memcpy(out + k, panel + (k * kLanes + column) * sizeof(float), sizeof(float));
-    } else if (m.format == Format::fp16) {
-      out[k] = to_float(reinterpret_cast<const Half*>(panel)[k * kLanes + column]);
-    } else if (m.format == Format::int4_g32) {
-      const uint8_t* group = panel + g * (kLanes * 4 + 256);
-      const Half* header = reinterpret_cast<const Half*>(group);
-      const uint8_t both = group[kLanes * 4 + j % 16 / 4 * 64 + column * 4 + j % 4];
-      out[k] = to_float(header[column]) * static_cast<float>(j < 16 ? both & 15 : both >> 4) +
-               to_float(header[kLanes + column]);
-    } else {
-      const bool grouped = m.format == Format::int8_g32;
-      const uint8_t* group = panel + (grouped ? g * (kLanes * 2 + 512) : kLanes * 4 + g * 512);
-      const uint8_t* bytes = group + (grouped ? kLanes * 2 : 0);
-      const float scale = grouped ? to_float(reinterpret_cast<const Half*>(group)[column])
-                                  : reinterpret_cast<const float*>(panel)[column];
-      out[k] = static_cast<float>(bytes[j / 4 * 64 + column * 4 + j % 4] - 128) * scale;
-    }
+  const int column = row % kLanes, count = m.columns;
+  switch (m.format) {
+    case Format::fp32: return unpack_column<Format::fp32>(panel, column, count, out);
+    case Format::fp16: return unpack_column<Format::fp16>(panel, column, count, out);
+    case Format::int8: return unpack_column<Format::int8>(panel, column, count, out);
+    case Format::int8_g32: return unpack_column<Format::int8_g32>(panel, column, count, out);
+    case Format::int4_g32: return unpack_column<Format::int4_g32>(panel, column, count, out);
   }
 }
 
@@ -48,7 +64,7 @@ inline void rms_norm(const float* x, const float* weight, int width, float eps, 
   }
 }
 
-constexpr float kSmallest = 1e-30f;  // a group below it is zero: its inverse would overflow
+constexpr float kSmallest = 1e-30f;  // a group below it becomes zero: its inverse would overflow
 
 // Quantise a row to int8 with one scale a group of 32. A NaN or infinity makes its group NaN.
 inline void quantise(const Activations& a, int row) {
@@ -68,14 +84,14 @@ inline void quantise(const Activations& a, int row) {
     store_bytes(bytes + kLanes, q1);
     scales[g] = peak / 127.f + poison;
     const int total = sum(add(q0, q1));
-    starts[g] = -128 * total;
+    starts[g] = -kByteZero * total;
     offsets[g] = scales[g] * static_cast<float>(total);
   }
 }
 
-// Give the first index of the greatest of x. Returns: -1 where one is NaN, or the greatest infinite.
+// Find the greatest of x. Returns: its first index, or -1 if one is NaN or the greatest infinite.
 inline int32_t greatest(const float* x, int width) {
-  constexpr int kRun = 64 * kLanes;  // the greatest is looked for in one run alone
+  constexpr int kRun = 64 * kLanes;  // the first pass notes the run, the second searches it alone
   float peak = -INFINITY, total = 0.f;
   Lanes totals = zeros();
   int found = 0;
@@ -122,7 +138,8 @@ inline void rotate(float* x, const float* angles, int head_dim, float scale) {
   }
 }
 
-// Write count values `stride` apart. One overload each for what needs no scale, and for int8.
+// Write `count` values `stride` apart. Of the two overloads the first writes fp32 and fp16, which
+// have no scale, the second int8.
 template <class T>
 inline void scatter(const float* x, int count, T* out, int stride, Half*) {
   T narrow[kLanes];
@@ -133,7 +150,7 @@ inline void scatter(const float* x, int count, T* out, int stride, Half*) {
   }
 }
 
-// The scale is rounded to fp16 first, and values to its multiples. A NaN or infinity makes it NaN.
+// The scale is rounded to fp16 first, then values to its multiples. A NaN or infinity makes it NaN.
 inline void scatter(const float* x, int count, int8_t* out, int stride, Half* scale) {
   Lanes peaks = zeros(), poison = zeros();  // 0, or NaN
   for (int i = 0; i < count; i += kLanes) {

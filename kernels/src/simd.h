@@ -1,6 +1,6 @@
-// The vocabulary that kernels are written in: sixteen lanes, whatever the instruction set.
-// Compiled once for each, over its FLOORLINE_SIMD; FLOORLINE_ISA names the namespace, so that no
-// code is shared by accident.
+// The vocabulary that kernels are written in: sixteen lanes with every instruction set.
+// Compiled once for each, on top of its header FLOORLINE_SIMD, in a namespace FLOORLINE_ISA of its
+// own, so that the linker never mixes code of two instruction sets.
 #pragma once
 #include "half.h"
 
@@ -33,7 +33,7 @@ inline void store_part(T* p, Lanes x, int n) {
 // Source: Cephes expf (S. Moshier), its range reduction and coefficients.
 inline Lanes exponential(Lanes x) {
   constexpr float kLowest = -87.3f;
-  // The constant comes first: where x is NaN, the second operand is what is left.
+  // The constant comes first: if x is NaN, the result is the second operand.
   const Lanes bounded = minimum(splat(88.f), maximum(splat(kLowest), x));
   const Ints n = to_nearest(mul(bounded, splat(1.44269504088896341f)));
   const Lanes whole = to_float(n);

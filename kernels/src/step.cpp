@@ -1,4 +1,5 @@
 // One step of the model, from token ids to logits. Compiled once for each instruction set.
+// Begin at Step::run; docs/kernels.md is the guide.
 #include "attention.h"
 #include "isa.h"
 #include "phases.h"
@@ -66,7 +67,7 @@ class Step {
     return {layer.q.panels, panels, layer.q.pitch};
   }
 
-  // Quantise all rows of what `reader` multiplies next, if it wants them so.
+  // Quantise all rows of what `reader` multiplies next, if it takes integers.
   auto quantise_for(const Matrix& reader, const Activations& a) const {
     return Then{integer(reader) ? b.num_tokens : 0, [&a](int row) { quantise(a, row); },
                 ahead_of(reader)};
@@ -91,7 +92,7 @@ class Step {
              }, ahead_of(layer.gate)});
   }
 
-  // Invariant: `normed` holds the block's input, and then the next layer's, if there is one.
+  // Invariant: `normed` holds the block's input; afterwards the next layer's, if there is one.
   void mlp_block(const Layer& layer, const Layer* next) {
     multiply_gated(me, product(layer.gate, s.normed, s.gated.values, s.gated.stride, Into::store),
                    product(layer.up, s.normed, s.gated.values, s.gated.stride, Into::gate),
@@ -206,7 +207,7 @@ class Step {
   const KVStore& kv;
   const Batch& b;
   Scratch& s;
-  Member& me;
+  Member& me;  // the thread that runs this
 };
 
 void step(const Model& m, const KVStore& kv, const Batch& b, Scratch& s, Team& team) {
@@ -236,10 +237,10 @@ struct Reads {
   Lanes sums[4] = {zeros(), zeros(), zeros(), zeros()};
 
   void read(const uint8_t* data, size_t begin, size_t end) {
-    for (size_t i = begin; i + 256 <= end; i += 256) UNROLL
+    for (size_t i = begin; i + 4 * kLineBytes <= end; i += 4 * kLineBytes) UNROLL
       for (int j = 0; j < 4; ++j) {
-        prefetch(data + i + j * 64 + kAhead);
-        sums[j] = add(sums[j], load(reinterpret_cast<const float*>(data + i + j * 64)));
+        prefetch(data + i + j * kLineBytes + kAhead);
+        sums[j] = add(sums[j], load(reinterpret_cast<const float*>(data + i + j * kLineBytes)));
       }
   }
 
@@ -253,7 +254,7 @@ struct Reads {
 
 uint64_t read(const uint8_t* data, size_t bytes, Team& team) {
   std::atomic<uint64_t> all{0};
-  constexpr size_t kRun = 96 << 10;  // a draw interrupts the stream
+  constexpr size_t kRun = 96 << 10;  // long, because a draw interrupts the stream
   const int chunks = static_cast<int>((bytes + kRun - 1) / kRun);
   team.run([&](Member& me) {
     Reads reads;

@@ -28,7 +28,7 @@ pytestmark = [
 
 
 def built(folder: str, *options: str) -> str:
-    """Build `logits_driver.cpp` below build/."""
+    """Build `kernels/tools/logits_driver.cpp` below build/."""
     where = str(ROOT / "build" / folder)
     configure = ["cmake", "-G", "Ninja", "-S", str(ROOT / "kernels"), "-B", where]
     subprocess.run([*configure, "-DFLOORLINE_MODULE=OFF", *options], check=True)

@@ -16,7 +16,8 @@ from core.step import StepPlan
 from costmodel.storage import kv_bytes_per_token, weight_bytes
 from engine.checkpoint import locate
 from engine.forward.weights import allocated_bytes, load_weights
-from engine.load.load import load_engine, resolve_threads
+from engine.load.load import MAX_THREADS, load_engine, resolve_threads
+from engine.machine.compiled import NATIVE_COMPILED
 from engine.prepare.rows import FORMATS
 from tests.model.oracle import TEXT, Oracle
 from tests.model.preparing import prepare_rows
@@ -151,6 +152,13 @@ def test_a_step_shorter_than_a_block_can_be_warmed_up(backend: Backend) -> None:
 def test_threads_that_cannot_be_had_are_refused(threads: int) -> None:
     with pytest.raises(SettingsError, match=f"--threads {threads}: .* at most 256"):
         resolve_threads(threads)
+
+
+@pytest.mark.skipif(not NATIVE_COMPILED, reason="the native kernels are not compiled here")
+def test_the_engine_starts_as_many_threads_as_the_kernels_do() -> None:
+    from kernels import MAX_THREADS as OF_KERNELS
+
+    assert MAX_THREADS == OF_KERNELS
 
 
 def test_fp16_weights_give_nearly_the_logits_of_fp32(tinygpt: Oracle) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
 
 from core.formats import MatrixFormat
-from kernels import NativeModel, Unsupported, pack, product
-from tests.unit.kernels.oracle import random_weights
+from kernels import MAX_THREADS, NativeModel, NativeOptions, Unsupported, pack, product
+from kernels.build import describe
+from tests.unit.kernels.oracle import inverse_frequencies, random_weights
 from tests.unit.kernels.test_step import tiny
 from tests.unit.kernels.world import World, native
 
@@ -66,6 +68,26 @@ def test_a_bad_array_is_refused_by_name(case: str, model: NativeModel) -> None:
     model.step(**good(model))  # and the next step works
 
 
+def test_calls_at_the_same_time_are_refused_and_disturb_no_other(model: NativeModel) -> None:
+    expected = good(model)
+    model.step(**expected)
+
+    def call(_: int) -> str:
+        arrays = good(model)
+        try:
+            model.read_weights()
+            model.read_kv(1 << 20)
+            model.step(**arrays)
+        except ValueError as error:
+            return str(error)
+        return "" if np.array_equal(arrays["logits"], expected["logits"]) else "other logits"
+
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(call, range(200)))
+    assert found <= {"", "a step of this model is already running"}
+    assert "" in found
+
+
 def test_more_tokens_than_the_model_has_room_for_are_refused() -> None:
     small = native(CONFIG, random_weights(CONFIG, 1), max_tokens=3)
     with pytest.raises(ValueError, match="max_tokens = 3"):
@@ -98,6 +120,57 @@ def test_a_model_that_the_kernels_do_not_run_is_unsupported(
 def test_an_option_that_is_not_there_is_unsupported(option: dict[str, str]) -> None:
     with pytest.raises(Unsupported, match="unsupported"):
         native(CONFIG, random_weights(CONFIG, 1), **option)
+
+
+@pytest.mark.parametrize("threads", [-1, 0, MAX_THREADS + 1])
+def test_threads_that_no_team_has_are_refused(threads: int) -> None:
+    message = f"threads must be 1 to {MAX_THREADS}, not {threads}"
+    with pytest.raises(ValueError, match=message):
+        native(CONFIG, random_weights(CONFIG, 1), threads=threads)
+    packed = pack(np.ones((20, 20), np.float32), MatrixFormat.FP16)
+    x, y = np.ones((1, 20), np.float32), np.empty((1, 20), np.float32)
+    with pytest.raises(ValueError, match=message):
+        product(x, packed, y, threads=threads)
+
+
+def described(**changes: Any) -> dict[str, object]:
+    options = NativeOptions(num_blocks=4, block_size=16, max_tokens=8, max_positions=64, threads=1)
+    return describe(CONFIG, inverse_frequencies(CONFIG), options) | changes
+
+
+@pytest.mark.parametrize("key", described())
+def test_a_description_that_lacks_a_key_is_refused_by_its_name(key: str) -> None:
+    short = {name: value for name, value in described().items() if name != key}
+    with pytest.raises(ValueError, match=rf"the description lacks {key}$"):
+        NativeModel({}, short)
+
+
+@pytest.mark.parametrize("key", described())
+def test_a_value_of_another_type_is_refused_by_its_key(key: str) -> None:
+    with pytest.raises(TypeError, match=rf"{key} must be an? (int|number|str|list)"):
+        NativeModel({}, described(**{key: None}))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("threads", "2"),
+        ("threads", 2.0),
+        ("num_blocks", 1 << 40),
+        ("norm_eps", "1e-5"),
+        ("windows", [0, 1.5]),
+        ("windows", 0),
+        ("kv_format", 16),
+    ],
+)
+def test_no_value_is_converted_to_the_type_that_is_wanted(key: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"{key} must be"):
+        NativeModel({}, described(**{key: value}))
+
+
+def test_a_key_that_nobody_reads_is_refused_by_its_name() -> None:
+    with pytest.raises(ValueError, match="unknown key: softcap"):
+        NativeModel({}, described(softcap=30.0))
 
 
 def test_a_missing_weight_is_named() -> None:

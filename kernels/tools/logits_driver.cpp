@@ -164,8 +164,15 @@ void run(const Shape& shape, Format format, bool integer_activations, const char
          const std::string& isa, int threads) {
   const Model m = model_of(shape, integer_activations);
   const int width = (kMaxPositions + shape.block_size - 1) / shape.block_size;
-  Options options{kRequests * width, shape.block_size,    kMaxRows,      kMaxPositions, threads,
-                  kv_format_named(kv), shape.windows, {}, isa};
+  Options options;
+  options.num_blocks = kRequests * width;
+  options.block_size = shape.block_size;
+  options.max_tokens = kMaxRows;
+  options.max_positions = kMaxPositions;
+  options.threads = threads;
+  options.kv_format = kv_format_named(kv);
+  options.windows = shape.windows;
+  options.isa = isa;
   for (int i = 0; i < shape.head_dim / 2; ++i)
     options.inverse_frequencies.push_back(1.f / static_cast<float>(1 << i));
   Weights weights(m, format, Random());
