@@ -30,8 +30,9 @@ HOME_OF: dict[str, set[str]] = {  # heavy third parties, and the one place each 
     "llguidance": {"engine"},  # its file imports no torch, so that the server may check grammars
     "prometheus_client": {"telemetry"},
     "fastapi": {"server"},
+    "starlette": {"server"},
     "uvicorn": {"server"},
-    "pydantic": {"server"},
+    "h11": {"server"},
     "tokenizers": {"server"},
     "jinja2": {"server"},
     "msgspec": {"core", "server"},
