@@ -53,7 +53,7 @@ check: setup ## lint, format and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-setup drivers test-slow verify-bytes sanitize: export PATH := $(CURDIR)/$(BIN):$(PATH)
+drivers test-slow verify-bytes sanitize: export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 drivers: setup
 	cmake --build $(KERNELS) --target $(DRIVERS)
