@@ -91,7 +91,6 @@ def test_a_plan_s_page_draws_curve_bytes_and_levers(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("lab, whole")
 def test_every_experiment_runs_in_its_short_form(tmp_path: Path) -> None:
     out = tmp_path / "lab"
     command = [*LAB, "all", "--out", str(out)]
@@ -114,7 +113,6 @@ def test_every_experiment_runs_in_its_short_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("lab, interrupted")
 def test_an_interrupted_lab_keeps_what_is_done_and_leaves_no_server(tmp_path: Path) -> None:
     out, mark, log = tmp_path / "lab", str(tmp_path), tmp_path / "stderr.txt"
     with log.open("w") as errors:

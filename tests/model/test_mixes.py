@@ -108,7 +108,6 @@ def test_no_token_changes_in_a_few_mixes(tinygpt: Oracle) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("mixes, many")
 def test_no_token_changes_in_two_hundred_mixes(tinygpt: Oracle) -> None:
     assert_no_token_changes(tinygpt.ours, 256, mixes=200)
 
