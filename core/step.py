@@ -37,10 +37,6 @@ class StepPlan:
     admitted: tuple[RequestId, ...] = ()
     preempted: tuple[RequestId, ...] = ()
 
-    @property
-    def num_tokens(self) -> int:
-        return sum(piece.length for piece in self.slices)
-
 
 @dataclass(frozen=True, slots=True)
 class StepResult:

@@ -115,8 +115,7 @@ class Scheduler:
     def _preempt(self, request: Request) -> None:
         """Give its blocks back and queue it again: it will compute what is not found of it."""
         self._pool.release(request)
-        _discard(request)
-        request.preemptions += 1
+        request.computed_tokens = 0
         self._running.remove(request)
         self._waiting.push_back(request)
         request.enter(Phase.QUEUED)
@@ -169,7 +168,7 @@ class Scheduler:
         if request.phase is Phase.PREFILL:
             request.enter(Phase.DECODE)
         if not self._keeps_kv:
-            _discard(request)
+            request.computed_tokens = 0
         return None
 
     def fail(self, plan: StepPlan, message: str) -> tuple[Ended, ...]:
@@ -209,7 +208,6 @@ class Scheduler:
             self._running.remove(request)
             self._pool.release(request)
         self._shares.leave(request.tenant)
-        request.finish_reason = reason
         request.enter(Phase.FINISHED)
         return Ended(request.id, reason, message)
 
@@ -233,11 +231,6 @@ class Scheduler:
             waiting_budget=waiting[Obstacle.BUDGET],
             waiting_grammar=waiting_grammar,
         )
-
-
-def _discard(request: Request) -> None:
-    request.discarded_tokens += request.computed_tokens
-    request.computed_tokens = 0
 
 
 def _finish_reason(request: Request) -> FinishReason | None:

@@ -12,6 +12,7 @@ import json
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -79,8 +80,8 @@ def write_model_dir(folder: Path) -> Path:
 class RecitingRunner(ScriptedRunner):
     """Recites, and says how long that took."""
 
-    def __init__(self) -> None:
-        super().__init__(rule=recite)
+    def __init__(self, rule: Callable[[Request], int] = recite) -> None:
+        super().__init__(rule=rule)
 
     def execute(self, plan: StepPlan) -> StepResult:
         begin_ns = time.monotonic_ns()
@@ -89,10 +90,11 @@ class RecitingRunner(ScriptedRunner):
 
 
 class GatedRunner(RecitingRunner):
-    """Runs a step only when a test lets it; `open` lets all go."""
+    """Runs a step only when a test lets it, and says that it got there; `open` lets all go."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, rule: Callable[[Request], int] = recite) -> None:
+        super().__init__(rule)
+        self.entered: SimpleQueue[StepPlan] = SimpleQueue()
         self.gate = threading.Semaphore(0)
         self.is_open = False
 
@@ -101,6 +103,7 @@ class GatedRunner(RecitingRunner):
         self.gate.release()
 
     def execute(self, plan: StepPlan) -> StepResult:
+        self.entered.put(plan)
         if not self.is_open:
             self.gate.acquire()
         return super().execute(plan)

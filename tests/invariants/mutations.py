@@ -70,17 +70,20 @@ MUTANTS = (
     Mutant(
         "preemption keeps the blocks",
         SCHEDULER,
-        "        self._pool.release(request)\n        _discard(request)",
-        "        _discard(request)",
+        "        self._pool.release(request)\n        request.computed_tokens = 0",
+        "        request.computed_tokens = 0",
     ),
     Mutant(
-        "preemption keeps the computed tokens", SCHEDULER, "request.computed_tokens = 0", "pass"
-    ),
-    Mutant(
-        "discarded tokens are not counted",
+        "preemption keeps the computed tokens",
         SCHEDULER,
-        "discarded_tokens += request.computed_tokens",
-        "discarded_tokens += 0",
+        "request.computed_tokens = 0\n        self._running.remove",
+        "self._running.remove",
+    ),
+    Mutant(
+        "without a KV cache the computed tokens are kept",
+        SCHEDULER,
+        "if not self._keeps_kv:\n            request.computed_tokens = 0",
+        "if not self._keeps_kv:\n            pass",
     ),
     Mutant(
         "a chunked prompt is admitted though growth would stop others",
@@ -145,7 +148,6 @@ MUTANTS = (
         """        else:
 """,
     ),
-    Mutant("an end has no reason", SCHEDULER, "request.finish_reason = reason", "pass"),
     Mutant(
         "an abort in the last step is ignored",
         SCHEDULER,

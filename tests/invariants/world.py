@@ -59,6 +59,7 @@ class World:
         self._had_positions: dict[RequestId, set[int]] = {}
         self._admissions: dict[RequestId, tuple[int, int]] = {}  # the latest's rank, and outputs
         self._ran_tokens = 0
+        self._discarded_tokens = 0  # had valid KV, then lost
         self.steps = 0
         self._probes: dict[History, Request] = {}  # they remember the hashes of their blocks
 
@@ -91,6 +92,7 @@ class World:
         running = [r for r in live if r.phase is not Phase.QUEUED]
         queued = [r for r in live if r.phase is Phase.QUEUED]
         tables = {r.id: len(r.block_table) for r in running}
+        computed = {r.id: r.computed_tokens for r in running}
         plan = self.scheduler.plan()
         self._check_running(plan, running)
         self.order.check(plan, running, queued, self.requests)
@@ -103,6 +105,7 @@ class World:
         self._check_obstacle(plan)
         for id in plan.admitted:
             self._admissions[id] = next(self._ranks), len(self.requests[id].output_ids)
+        self._discarded_tokens += sum(computed[id] for id in plan.preempted)
         return plan
 
     def commit(self, plan: StepPlan, failed: frozenset[RequestId] = frozenset()) -> None:
@@ -115,6 +118,9 @@ class World:
             self._had_positions[piece.request.id] |= set(range(piece.start + piece.length))
         ends = self.scheduler.commit(plan, StepResult(tokens, failing))
         self.note(*ends)
+        if not self.sizes.keeps_kv:
+            go_on = [p for p in plan.slices if p.samples and p.request.id not in self.ends]
+            self._discarded_tokens += sum(piece.start + piece.length for piece in go_on)
         for id, reason in expected.items():  # S14
             assert self.ends[id].reason is reason
         others = {end.id for end in ends} - expected.keys()
@@ -184,7 +190,7 @@ class World:
         assert sliced or not self.live(), "nobody runs"
         for request in kept:
             paced = self.sizes.paced and request.pending_tokens > 1
-            if request not in sliced and plan.num_tokens < self.sizes.budget and not paced:
+            if request not in sliced and tokens_of(plan) < self.sizes.budget and not paced:
                 assert not admitted, "admitted while a running request was short"
                 assert self.pool.blocks_for(request.known_tokens) > len(request.block_table)
                 gained = [r for r in kept[kept.index(request) + 1 :] if self._gained(r)]
@@ -195,7 +201,7 @@ class World:
 
     def _check_sizes(self, plan: StepPlan) -> None:
         """S4 and B4: a block that is written has one owner."""
-        assert plan.num_tokens <= self.sizes.budget
+        assert tokens_of(plan) <= self.sizes.budget
         owners = Counter(block for request in self.live() for block in request.block_table)
         for piece in plan.slices:
             request = piece.request
@@ -248,13 +254,13 @@ class World:
     def _check_obstacle(self, plan: StepPlan) -> None:
         """The reason to wait is the true one: slots and budget only where they are used up."""
         state = self.scheduler.pool_state(waiting_grammar=0)
-        budget_left = plan.num_tokens < self.sizes.budget
+        budget_left = tokens_of(plan) < self.sizes.budget
         short_of_blocks = plan.preempted or (budget_left and state.running > len(plan.slices))
         if state.waiting_slots and self.sizes.batching is Batching.CONTINUOUS:
             assert state.running == self.sizes.seqs
             assert not short_of_blocks or self.sizes.paced
         if state.waiting_budget and not self.sizes.paced:
-            assert plan.num_tokens == self.sizes.budget or self._somebody_shares_soon(plan)
+            assert tokens_of(plan) == self.sizes.budget or self._somebody_shares_soon(plan)
         if state.waiting_kv:
             assert state.running, "nothing runs and nobody is let in"
             assert short_of_blocks or state.running < self.sizes.seqs
@@ -279,10 +285,8 @@ class World:
         self._check_gauges()
         for request in self.requests.values():
             self._check_request(request)
-        in_requests = sum(
-            r.computed_tokens - r.cached_tokens + r.discarded_tokens for r in self.requests.values()
-        )
-        assert self._ran_tokens == in_requests  # the conservation law of tokens
+        kept = sum(r.computed_tokens - r.cached_tokens for r in self.requests.values())
+        assert self._ran_tokens == kept + self._discarded_tokens  # the conservation law of tokens
 
     def _check_blocks(self) -> None:
         """B1, B2, B3, B10: recounted from the tables, and by asking for all that is free."""
@@ -360,7 +364,6 @@ class World:
     def _check_request(self, request: Request) -> None:
         end, solo = self.ends.get(request.id), self._solo[request.id]
         assert (end is None) == (request.phase is not Phase.FINISHED)
-        assert request.finish_reason is (end.reason if end else None)  # S11
         assert request.output_ids == solo[: len(request.output_ids)]  # S6, S14, S17
         if end and end.reason is FinishReason.LENGTH:
             assert len(request.output_ids) == request.max_tokens
@@ -378,6 +381,10 @@ class World:
             assert not self._gained(request)
         if request.phase is Phase.DECODE:
             assert request.pending_tokens == 1 or not self.sizes.keeps_kv
+
+
+def tokens_of(plan: StepPlan) -> int:
+    return sum(piece.length for piece in plan.slices)
 
 
 def common_tokens(one: Request, other: Request) -> int:

@@ -10,7 +10,7 @@ import torch
 
 from core.formats import KVFormat, WeightFormat
 from core.model import ModelConfig
-from core.request import BlockId, Request, RequestId, SamplingParams
+from core.request import BlockId, FinishReason, Request, RequestId, SamplingParams
 from core.settings import ModelSettings, SchedulerSettings
 from core.step import Slice, StepPlan
 from core.wire import TokenLogprobs
@@ -99,6 +99,7 @@ class Outcome:
     """What a run gave: output tokens by request, and how it went."""
 
     outputs: list[list[int]] = field(default_factory=list)
+    ends: dict[RequestId, FinishReason] = field(default_factory=dict)
     preemptions: int = 0
     largest_batch: int = 0
     logprobs: list[TokenLogprobs] = field(default_factory=list)
@@ -137,12 +138,13 @@ def run(model: Runs, requests: list[Request], num_blocks: int = 256, budget: int
     while scheduler.has_work:
         plan = scheduler.plan()
         result = runner.execute(plan)
-        scheduler.commit(plan, result)
+        ends = scheduler.commit(plan, result)
+        outcome.ends |= {end.id: end.reason for end in ends}
+        outcome.preemptions += len(plan.preempted)
         outcome.largest_batch = max(outcome.largest_batch, len(plan.slices))
         outcome.logprobs += result.logprobs
         outcome.prompt_logprobs += result.prompt_logprobs
     outcome.outputs = [request.output_ids for request in requests]
-    outcome.preemptions = sum(request.preemptions for request in requests)
     return outcome
 
 

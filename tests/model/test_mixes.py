@@ -61,13 +61,15 @@ class Mixes:
             self._scheduler.add(request)
         while self._scheduler.has_work:
             plan = self._scheduler.plan()
+            self.preemptions += len(plan.preempted)
+            self.recomputed_tokens += sum(
+                piece.recomputed for piece in self._scheduler.record(plan).slices
+            )
             result = self._runner.execute(plan)
             for each in result.logprobs:
                 told[each.id].append(each)
             self._scheduler.commit(plan, result)
         self.cached_tokens += sum(request.cached_tokens for request in requests)
-        self.preemptions += sum(request.preemptions for request in requests)
-        self.recomputed_tokens += sum(request.discarded_tokens for request in requests)
         yield from told.values()
 
 

@@ -83,14 +83,14 @@ def test_every_output_that_ends_by_itself_is_what_was_asked(
 ) -> None:
     writer = Writer(request.getfixturevalue(preset))
     requests = [writer.request(kind, seed, **params) for kind in KINDS for seed in range(6)]
-    run(writer.oracle.ours, requests)
+    ends = run(writer.oracle.ours, requests).ends
     for each in requests:
-        assert each.finish_reason in (FinishReason.STOP, FinishReason.LENGTH)
-        if each.finish_reason is FinishReason.STOP:
+        assert ends[each.id] in (FinishReason.STOP, FinishReason.LENGTH)
+        if ends[each.id] is FinishReason.STOP:
             assert KINDS[each.id.split()[0]][1](writer.text(each)), writer.text(each)
         else:
             assert len(each.output_ids) == each.max_tokens
-    stopped = {e.id.split()[0] for e in requests if e.finish_reason is FinishReason.STOP}
+    stopped = {e.id.split()[0] for e in requests if ends[e.id] is FinishReason.STOP}
     assert stopped >= {"regex", "choice"}
 
 
@@ -114,8 +114,8 @@ def test_grammars_of_a_batch_do_not_mix_and_survive_preemption(tinygpt: Oracle) 
 
 def test_an_output_cut_by_its_length_says_so(tinygpt: Oracle) -> None:
     short = Writer(tinygpt).request("regex", 1, max_tokens=9)
-    run(tinygpt.ours, [short])
-    assert short.finish_reason is FinishReason.LENGTH
+    outcome = run(tinygpt.ours, [short])
+    assert outcome.ends == {short.id: FinishReason.LENGTH}
     assert re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]", Writer(tinygpt).text(short))
 
 
@@ -123,8 +123,8 @@ def test_what_is_allowed_and_biased_stays_inside_the_grammar(tinygpt: Oracle) ->
     digits = tuple(range(ord("0"), ord("5")))
     params = {"logit_bias": ((ord("x"), 100.0),), "allowed_token_ids": (*digits, ord("-"), 257)}
     dated = Writer(tinygpt).request("regex", 1, **params)
-    run(tinygpt.ours, [dated])
-    assert dated.finish_reason is FinishReason.STOP
+    outcome = run(tinygpt.ours, [dated])
+    assert outcome.ends == {dated.id: FinishReason.STOP}
     assert re.fullmatch(DATE.replace("9", "4"), Writer(tinygpt).text(dated))
 
 
@@ -132,6 +132,5 @@ def test_a_grammar_that_a_mask_leaves_no_token_fails_its_request_alone(tinygpt: 
     writer = Writer(tinygpt)
     stuck = writer.request("regex", 1, allowed_token_ids=(ord("a"),))
     healthy = writer.request("choice", 2)
-    run(tinygpt.ours, [stuck, healthy])
-    assert stuck.finish_reason is FinishReason.FAILED
-    assert healthy.finish_reason is FinishReason.STOP
+    outcome = run(tinygpt.ours, [stuck, healthy])
+    assert outcome.ends == {stuck.id: FinishReason.FAILED, healthy.id: FinishReason.STOP}

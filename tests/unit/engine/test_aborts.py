@@ -9,41 +9,32 @@ from typing import Any
 
 import pytest
 
-from core.request import FinishReason, RequestId, SamplingParams
+from core.request import FinishReason, Request, RequestId, SamplingParams
 from core.settings import SchedulerSettings
-from core.step import StepPlan, StepResult
+from core.step import StepPlan
 from core.wire import Abort, Drain, Fault, Finish, FromEngine, StepReport, Submit
 from engine.loop import EngineLoop
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
-from tests.fakes import ScriptedRunner
+from tests.fakes_engine import GatedRunner
 from tests.patience import PATIENCE_S
 
 BLOCKS = 8
 
 
-class GatedRunner(ScriptedRunner):
-    """Stands in each step until the test lets it go, and says that it got there."""
+def seven(request: Request) -> int:
+    return 7
 
-    def __init__(self, raises: bool = False) -> None:
-        super().__init__(rule=lambda request: 7)
-        self._raises = raises
-        self.entered: SimpleQueue[StepPlan] = SimpleQueue()
-        self.gate = threading.Semaphore(0)
 
-    def execute(self, plan: StepPlan) -> StepResult:
-        self.entered.put(plan)
-        self.gate.acquire()
-        if self._raises:
-            raise RuntimeError("boom")
-        return super().execute(plan)
+def boom(request: Request) -> int:
+    raise RuntimeError("boom")
 
 
 class Engine:
     """The loop in a thread, held in each step by its runner's gate."""
 
     def __init__(self, raises: bool = False) -> None:
-        self.runner = GatedRunner(raises)
+        self.runner = GatedRunner(boom if raises else seven)
         self.pool = BlockPool(BLOCKS, 4)
         self.inbox: SimpleQueue[Any] = SimpleQueue()
         self.sent: list[FromEngine] = []

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import pytest
 
 from core.request import Request, RequestId
-from core.settings import Batching, SchedulerSettings, Switch
-from core.step import StepPlan
-from kvcache.pool import BlockPool
+from core.settings import Batching, Switch
 from scheduler.record import slice_records
-from scheduler.scheduler import Scheduler
 from scheduler.shares import Shares
 from scheduler.waiting import WaitingQueue
-from tests.fakes import ScriptedRunner
+from tests.unit.scheduler.world import World
 
 
 def request(name: str, tenant: str = "a", priority: int = 0, prompt: int = 4) -> Request:
@@ -26,37 +21,6 @@ def request(name: str, tenant: str = "a", priority: int = 0, prompt: int = 4) ->
         tenant=tenant,
         priority=priority,
     )
-
-
-class World:
-    def __init__(self, *, blocks: int = 1_000, **limits: object) -> None:
-        settings = SchedulerSettings(**{"max_num_batched_tokens": 16, **limits})  # type: ignore[arg-type]
-        keeps_kv = settings.kv_cache is Switch.ON
-        self.scheduler = Scheduler(BlockPool(blocks, 4, prefix_caching=keeps_kv), settings)
-        self.runner = ScriptedRunner(rule=lambda request: 7)
-        self.served: Counter[str] = Counter()
-        self.steps = 0
-        self.ended_at: dict[str, int] = {}
-
-    def add(self, *requests: Request) -> None:
-        for each in requests:
-            self.scheduler.add(each)
-
-    def step(self) -> StepPlan:
-        plan = self.scheduler.plan()
-        self.steps += 1
-        for piece in plan.slices:
-            self.served[piece.request.tenant] += piece.length
-        for end in self.scheduler.commit(plan, self.runner.execute(plan)):
-            self.ended_at[end.id] = self.steps
-        return plan
-
-    def admissions(self, steps: int = 100) -> list[str]:
-        order: list[str] = []
-        while self.scheduler.has_work and steps:
-            order += self.step().admitted
-            steps -= 1
-        return order
 
 
 # ── classes ───────────────────────────────────────────────────────────────────────────────────

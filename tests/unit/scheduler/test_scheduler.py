@@ -5,13 +5,11 @@ from __future__ import annotations
 import pytest
 
 from core.request import FinishReason, Phase, Request, RequestId
-from core.settings import SchedulerSettings
 from core.step import StepPlan, StepResult
 from core.wire import Ended, SharedRun
-from kvcache.pool import BlockPool
 from scheduler.record import slice_records
-from scheduler.scheduler import Scheduler
 from tests.fakes import ScriptedRunner
+from tests.unit.scheduler.world import World
 
 
 def request(name: str, prompt: int = 4, max_tokens: int = 4, stop: int | None = None) -> Request:
@@ -25,36 +23,6 @@ def request(name: str, prompt: int = 4, max_tokens: int = 4, stop: int | None = 
     )
 
 
-class World:
-    """A scheduler over a pool, and a runner that says 7 to everything."""
-
-    def __init__(self, blocks: int = 64, block_size: int = 4, seqs: int = 8, budget: int = 16):
-        self.pool = BlockPool(blocks, block_size)
-        limits = SchedulerSettings(max_num_seqs=seqs, max_num_batched_tokens=budget)
-        self.scheduler = Scheduler(self.pool, limits)
-        self.runner = ScriptedRunner(rule=lambda request: 7)
-
-    @property
-    def unreferenced_blocks(self) -> int:
-        return self.pool.free_blocks + self.pool.cached_blocks
-
-    def add(self, *requests: Request) -> None:
-        for each in requests:
-            self.scheduler.add(each)
-
-    def step(self) -> tuple[StepPlan, tuple[Ended, ...]]:
-        plan = self.scheduler.plan()
-        return plan, self.scheduler.commit(plan, self.runner.execute(plan))
-
-    def run(self) -> list[Ended]:
-        ends: list[Ended] = []
-        for _ in range(100):
-            if not self.scheduler.has_work:
-                return ends
-            ends += self.step()[1]
-        raise AssertionError("no end in 100 steps")
-
-
 def shape(plan: StepPlan) -> list[tuple[str, int, int, bool]]:
     return [(p.request.id, p.start, p.length, p.samples) for p in plan.slices]
 
@@ -63,9 +31,9 @@ def shape(plan: StepPlan) -> list[tuple[str, int, int, bool]]:
 
 
 def test_a_prompt_runs_in_chunks_of_the_budget_and_only_the_last_one_samples() -> None:
-    world, long = World(budget=4), request("long", prompt=10)
+    world, long = World(max_num_batched_tokens=4), request("long", prompt=10)
     world.add(long)
-    shapes = [shape(world.step()[0]) for _ in range(4)]
+    shapes = [shape(world.step()) for _ in range(4)]
     assert shapes == [
         [("long", 0, 4, False)],
         [("long", 4, 4, False)],
@@ -75,29 +43,32 @@ def test_a_prompt_runs_in_chunks_of_the_budget_and_only_the_last_one_samples() -
 
 
 def test_decode_and_prefill_share_a_step_and_those_who_run_go_first() -> None:
-    world = World(budget=8)
+    world = World(max_num_batched_tokens=8)
     world.add(request("old"))
     world.step()
     world.add(request("new", prompt=12))
-    plan, _ = world.step()
+    plan = world.step()
     assert shape(plan) == [("old", 4, 1, True), ("new", 0, 7, False)]
     assert plan.admitted == ("new",)
 
 
 def test_requests_are_admitted_in_the_order_they_came() -> None:
-    world = World(seqs=2)
+    world = World(max_num_seqs=2)
     world.add(request("a"), request("b"), request("c"))
-    assert world.step()[0].admitted == ("a", "b")
+    assert world.step().admitted == ("a", "b")
 
 
 def test_a_large_head_is_not_overtaken_by_a_small_request_behind_it() -> None:
     world = World(blocks=4)
     world.add(request("runs", prompt=8), request("large", prompt=12), request("small", prompt=1))
-    assert world.step()[0].admitted == ("runs",)
+    assert world.step().admitted == ("runs",)
 
 
 def test_admission_takes_blocks_for_the_whole_prompt() -> None:
-    world, long = World(blocks=4, budget=4), request("long", prompt=12, max_tokens=2)
+    world, long = (
+        World(blocks=4, max_num_batched_tokens=4),
+        request("long", prompt=12, max_tokens=2),
+    )
     world.add(long)
     world.step()
     assert len(long.block_table) == 3
@@ -108,11 +79,12 @@ def test_the_newest_request_yields_when_an_older_one_needs_its_blocks() -> None:
     old, new = request("old"), request("new")
     world.add(old, new)
     world.step()
-    plan, _ = world.step()
+    plan = world.step()
     assert shape(plan) == [("old", 4, 1, True)]
     assert plan.preempted == ("new",)
     assert (new.phase, new.block_table) == (Phase.QUEUED, [])
-    assert (new.computed_tokens, new.discarded_tokens, new.preemptions) == (0, 4, 1)
+    assert new.computed_tokens == 0
+    assert (world.discarded, world.preemptions) == ({"new": 4}, {"new": 1})
     assert new.highest_computed_tokens == 4
 
 
@@ -121,7 +93,7 @@ def test_nobody_is_admitted_in_a_step_that_preempted() -> None:
     world.add(request("old"), request("new", prompt=12))
     world.step()
     world.add(request("tiny", prompt=1))
-    plan, _ = world.step()
+    plan = world.step()
     assert plan.preempted == ("new",)
     assert world.unreferenced_blocks == 2
     assert plan.admitted == ()
@@ -132,14 +104,14 @@ def test_the_newest_keeps_its_blocks_when_only_itself_is_short() -> None:
     old, new = request("old", prompt=5, max_tokens=3), request("new")
     world.add(old, new)
     world.step()
-    plan, _ = world.step()
+    plan = world.step()
     assert shape(plan) == [("old", 5, 1, True)]
     assert plan.preempted == ()
     assert (new.phase, len(new.block_table), new.computed_tokens) == (Phase.DECODE, 1, 4)
 
 
 def test_a_preempted_request_goes_before_everybody_who_waits() -> None:
-    world = World(blocks=2, seqs=2)
+    world = World(blocks=2, max_num_seqs=2)
     world.add(request("old"), request("new"), request("later"))
     world.step()
     world.step()
@@ -154,7 +126,7 @@ def test_a_preempted_request_says_what_it_would_have_said() -> None:
         requests = [request(name, prompt=5, max_tokens=9) for name in "abc"]
         world.add(*requests)
         world.run()
-        return [r.output_ids for r in requests], sum(r.preemptions for r in requests)
+        return [r.output_ids for r in requests], world.preemptions.total()
 
     roomy, none = outputs(64)
     tight, some = outputs(5)
@@ -165,7 +137,7 @@ def test_a_preempted_request_says_what_it_would_have_said() -> None:
 
 def test_a_prompt_is_not_admitted_when_growth_would_preempt_it_half_way() -> None:
     """Old may take a block in each of the steps that the long prompt needs."""
-    world = World(blocks=6, block_size=1, budget=3)
+    world = World(blocks=6, block_size=1, max_num_batched_tokens=3)
     old, long = request("old", prompt=1, max_tokens=6), request("long", prompt=4, max_tokens=1)
     world.add(old)
     world.step()
@@ -173,14 +145,14 @@ def test_a_prompt_is_not_admitted_when_growth_would_preempt_it_half_way() -> Non
     world.step()
     assert (long.phase, world.unreferenced_blocks) == (Phase.QUEUED, 4)
     world.run()
-    assert (long.preemptions, old.preemptions) == (0, 0)
+    assert not world.preemptions
 
 
 def test_each_who_runs_has_a_slice_in_every_step_when_blocks_abound() -> None:
-    world = World(budget=4, seqs=8)
+    world = World(max_num_batched_tokens=4, max_num_seqs=8)
     world.add(*(request(name, prompt=1, max_tokens=9) for name in "abcdef"))
     world.step()
-    assert [p[0] for p in shape(world.step()[0])] == list("abcd")
+    assert [p[0] for p in shape(world.step())] == list("abcd")
 
 
 # ── commit ────────────────────────────────────────────────────────────────────────────────────
@@ -209,12 +181,11 @@ def test_a_stop_token_in_the_last_place_is_a_stop() -> None:
 
 
 def test_max_tokens_zero_computes_the_prompt_and_samples_nothing() -> None:
-    world, some = World(budget=3), request("r", max_tokens=0)
+    world, some = World(max_num_batched_tokens=3), request("r", max_tokens=0)
     world.add(some)
-    assert shape(world.step()[0]) == [("r", 0, 3, False)]
-    plan, ends = world.step()
-    assert shape(plan) == [("r", 3, 1, False)]
-    assert ends == (Ended(some.id, FinishReason.LENGTH),)
+    assert shape(world.step()) == [("r", 0, 3, False)]
+    assert shape(world.step()) == [("r", 3, 1, False)]
+    assert world.ends == [Ended(some.id, FinishReason.LENGTH)]
     assert some.output_ids == []
 
 
@@ -239,7 +210,7 @@ def test_a_result_without_one_of_its_rows_changes_nothing() -> None:
 
 
 def test_a_step_that_raised_ends_its_requests_and_leaves_the_others() -> None:
-    world = World(seqs=1)
+    world = World(max_num_seqs=1)
     ran, waits = request("ran"), request("waits")
     world.add(ran, waits)
     plan = world.scheduler.plan()
@@ -259,7 +230,7 @@ def twins(*names: str, prompt: int = 9) -> list[Request]:
 def test_equal_prompts_wait_for_the_first_one_and_share_it_in_the_next_step() -> None:
     world = World()
     world.add(*twins("a", "b", "c"))
-    assert shape(world.step()[0]) == [("a", 0, 9, True)]
+    assert shape(world.step()) == [("a", 0, 9, True)]
     assert waiting(world) == (0, 0, 2)
     plan = world.scheduler.plan()
     assert shape(plan) == [("a", 9, 1, True), ("b", 8, 1, True), ("c", 8, 1, True)]
@@ -268,12 +239,12 @@ def test_equal_prompts_wait_for_the_first_one_and_share_it_in_the_next_step() ->
 
 
 def test_they_wait_no_longer_when_the_first_one_is_aborted() -> None:
-    world = World(budget=4)
+    world = World(max_num_batched_tokens=4)
     leader, follower = twins("a", "b")
     world.add(leader, follower)
     world.step()
     world.scheduler.abort(leader.id)
-    assert shape(world.step()[0]) == [("b", 0, 4, False)]
+    assert shape(world.step()) == [("b", 0, 4, False)]
 
 
 def test_a_row_that_failed_leaves_nothing_for_others_to_find() -> None:
@@ -282,7 +253,7 @@ def test_a_row_that_failed_leaves_nothing_for_others_to_find() -> None:
     world.add(leader, follower)
     world.scheduler.commit(world.scheduler.plan(), StepResult({}, failed={leader.id: "NaN"}))
     assert world.pool.cached_blocks == 0
-    assert shape(world.step()[0]) == [("b", 0, 9, True)]
+    assert shape(world.step()) == [("b", 0, 9, True)]
 
 
 def test_a_preempted_request_finds_what_is_left_of_its_own() -> None:
@@ -290,18 +261,18 @@ def test_a_preempted_request_finds_what_is_left_of_its_own() -> None:
     old, new = request("old", max_tokens=2), request("new", prompt=9, max_tokens=2)
     world.add(old, new)
     world.step()
-    plan, _ = world.step()
+    plan = world.step()
     assert plan.preempted == ("new",)
-    plan, _ = world.step()
+    plan = world.step()
     assert shape(plan) == [("new", 8, 2, True)]
-    assert (new.cached_tokens, new.discarded_tokens, new.computed_tokens) == (8, 9, 10)
+    assert (new.cached_tokens, world.discarded["new"], new.computed_tokens) == (8, 9, 10)
 
 
 # ── abort and finish ──────────────────────────────────────────────────────────────────────────
 
 
 def test_an_abort_ends_a_request_once_wherever_it_is() -> None:
-    world = World(seqs=2, budget=6)
+    world = World(max_num_seqs=2, max_num_batched_tokens=6)
     decode, prefill, queued = request("decode"), request("prefill", prompt=12), request("queued")
     world.add(decode, prefill, queued)
     world.step()
@@ -327,7 +298,7 @@ def test_an_abort_in_the_middle_of_a_step_beats_the_length_it_would_have_reached
     plan = world.scheduler.plan()
     assert world.scheduler.abort(some.id) == Ended(some.id, FinishReason.ABORTED)
     assert world.scheduler.commit(plan, world.runner.execute(plan)) == ()
-    assert (some.finish_reason, some.output_ids) == (FinishReason.ABORTED, [])
+    assert (some.phase, some.output_ids) == (Phase.FINISHED, [])
     assert some.computed_tokens == 4
     assert other.output_ids == [7]
 
@@ -336,9 +307,9 @@ def test_an_abort_in_the_middle_of_a_step_that_raises_stays_an_abort() -> None:
     world, some = World(), request("r")
     world.add(some)
     plan = world.scheduler.plan()
-    world.scheduler.abort(some.id)
+    assert world.scheduler.abort(some.id) == Ended(some.id, FinishReason.ABORTED)
     assert world.scheduler.fail(plan, "boom") == ()
-    assert some.finish_reason is FinishReason.ABORTED
+    assert some.phase is Phase.FINISHED
 
 
 def test_a_finish_keeps_the_tokens_before_the_stop_string() -> None:
@@ -396,7 +367,7 @@ def waiting(world: World) -> tuple[int, int, int]:
 
 
 def test_all_who_wait_do_so_for_the_reason_of_the_head() -> None:
-    slots, budget, kv = World(seqs=1), World(budget=4), World(blocks=2)
+    slots, budget, kv = World(max_num_seqs=1), World(max_num_batched_tokens=4), World(blocks=2)
     for world in (slots, budget, kv):
         world.add(request("a"), request("b", prompt=5), request("c"))
         world.step()
@@ -414,7 +385,7 @@ def test_a_preempted_request_waits_for_blocks() -> None:
 
 
 def test_everybody_waits_for_blocks_while_a_running_request_does() -> None:
-    world = World(blocks=3, seqs=2)
+    world = World(blocks=3, max_num_seqs=2)
     world.add(request("old", prompt=5, max_tokens=3), request("short"), request("waits"))
     world.step()
     assert waiting(world) == (0, 1, 0)
@@ -423,7 +394,7 @@ def test_everybody_waits_for_blocks_while_a_running_request_does() -> None:
 
 
 def test_gauges_are_zero_at_idle() -> None:
-    world = World()
+    world = World(blocks=64)
     world.add(request("r"))
     world.run()
     state = world.scheduler.pool_state(waiting_grammar=0)
