@@ -15,7 +15,7 @@ from core.machine import Peaks
 from core.wire import StepReport
 from costmodel.charges import WASTE, Charge, Charges, WasteCause, charge, parts_of
 from costmodel.floor import Floor, Floors, Regime, floors_of
-from costmodel.slices import Slices, ints, slices_of
+from costmodel.slices import Slices, ints
 from costmodel.split import Bools, Ints, sums_by
 from costmodel.work import Arithmetic, Work, work_of_step
 
@@ -88,14 +88,16 @@ def account_steps(
     arithmetic: Arithmetic,
     peaks: Peaks,
     reports: Sequence[StepReport],
+    slices: Slices,
     wasted: Sequence[Mapping[int, WasteCause]],
 ) -> StepAccounts:
-    """Account for steps; `wasted` maps, for each, a slice's index to why all of it served nobody.
+    """Account for steps, of which `slices` are the columns.
+
+    `wasted` maps, for each step, a slice's index to why all of it served nobody.
 
     On a violation the floor counts as the forward time. Host time is what is neither forward nor
     sampling, so that the time law holds to the nanosecond.
     """
-    slices = slices_of(reports)
     work = arithmetic.works(slices)
     floors = floors_of(work, peaks)
     wall_ns = ints([report.end_ns - report.start_ns for report in reports])

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from core.request import RequestId
 from core.wire import StepReport
 from costmodel.account import StepAccount, StepAccounts
-from costmodel.split import Ints
 from telemetry.bill.entry import Entry, Stage
-from telemetry.series.labels import KINDS
+from telemetry.books.accounts import BurstAccounts
+from telemetry.books.facts import KINDS, Facts, StepKind
 
 _STEPS: Final = 1000
 
@@ -20,7 +19,7 @@ _STEPS: Final = 1000
 @dataclass(frozen=True, slots=True)
 class PastStep:
     report: StepReport
-    kind: str
+    kind: StepKind
     accounts: StepAccounts  # of the steps that were booked with it
     row: int  # its own among them
 
@@ -63,10 +62,9 @@ class History:
     def __init__(self) -> None:
         self._steps: deque[PastStep] = deque(maxlen=_STEPS)
 
-    def add(self, reports: Sequence[StepReport], accounts: StepAccounts, kinds: Ints) -> None:
-        """Keep steps; each one's kind is a place in `KINDS`."""
-        for row, (report, kind) in enumerate(zip(reports, kinds.tolist(), strict=True)):
-            self._steps.append(PastStep(report, KINDS[kind], accounts, row))
+    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
+        for row, (report, kind) in enumerate(zip(facts.reports, facts.kinds.tolist(), strict=True)):
+            self._steps.append(PastStep(report, KINDS[kind], accounts.steps, row))
 
     def recent(self, count: int) -> list[dict[str, Any]]:
         """View the last `count` steps, oldest first."""

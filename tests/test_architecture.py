@@ -48,7 +48,7 @@ FOLDERS: dict[str, list[str]] = {  # inside a package, from the top down: import
     "lab": ["", "experiments", "plan", "measure"],
     "loadgen": ["", "show", "report", "run", "load"],
     "server": ["cli", "http", "", "answers", "text", "templates", "engines", "contract", "limits"],
-    "telemetry": ["", "books", "series", "bill", "engine"],
+    "telemetry": ["", "series", "books", "bill", "engine"],
 }
 MAX_FOLDER_FILES, MAX_FOLDER_LINES = 12, 1400
 MAX_FILE_LINES, MAX_FUNCTION_LINES, MAX_STEP_LINES = 300, 50, 15

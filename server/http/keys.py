@@ -9,7 +9,7 @@ from typing import Final
 
 from core.errors import SettingsError
 from core.request import DEFAULT_TENANT
-from telemetry.series.labels import MAX_TENANTS, OTHER
+from telemetry.books.ledger import MAX_TENANTS, OTHER
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY: Final = re.compile(r"[\x21-\x7e]+")  # what a header carries as it is

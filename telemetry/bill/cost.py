@@ -52,7 +52,7 @@ class Timings:
     floor: float | None
 
 
-def bill(entries: Sequence[Entry], now_ns: int, priced: bool) -> CostObject:
+def bill_of(entries: Sequence[Entry], now_ns: int, priced: bool) -> CostObject:
     """Sum what the entries were charged so far; times run from first receipt to last end.
 
     Raises:
@@ -89,7 +89,7 @@ def bill(entries: Sequence[Entry], now_ns: int, priced: bool) -> CostObject:
     )
 
 
-def timings(entries: Sequence[Entry], now_ns: int) -> Timings:
+def timings_of(entries: Sequence[Entry], now_ns: int) -> Timings:
     floor_ns = _floor_ns(entries)
     queue, prefill, decode = (
         _ms(sum(_stage_ns(e, stage, now_ns) for e in entries))

@@ -15,7 +15,7 @@ from costmodel.floor import REGIMES, Regime
 
 
 class Stage(StrEnum):
-    """What a request's time is spent on; not its phase in the engine, which stalls have none of."""
+    """What a request's time is spent on. The engine's phases are others: it knows no stalls."""
 
     QUEUE = "queue"
     PREFILL = "prefill"
@@ -158,10 +158,10 @@ class Entry:
         self.time_ns += time_ns
         self.nusd += nusd
 
-    def rent(self, blocks: int, start_ns: int, end_ns: int) -> int:
+    def hold_blocks(self, blocks: int, start_ns: int, end_ns: int) -> int:
         """Count blocks held since its last step, or since `start_ns` where it held none.
 
-        Returns: block-nanoseconds; those after its end are not on its bill.
+        Returns: block-nanoseconds; its bill has those up to its end.
         """
         since_ns = start_ns if self.blocks_since_ns is None else self.blocks_since_ns
         self.blocks_since_ns = end_ns

@@ -7,8 +7,8 @@ from typing import Final
 _NS_PER_HOUR: Final = 3_600_000_000_000
 
 
-class Meter:
-    """Prices spans of time; None where there is no price.
+class TimePrice:
+    """Prices spans of time, one after another; without a price they cost 0.
 
     Invariant: what all spans cost is the price of their sum, rounded down once.
     """
@@ -18,9 +18,9 @@ class Meter:
         self._ns = 0
         self._nusd = 0
 
-    def spend(self, ns: int) -> int:
+    def of_next(self, ns: int) -> int:
         """Give what the next `ns` cost. Units: nano-USD."""
         self._ns += ns
         total = self._ns * self._nusd_per_hour // _NS_PER_HOUR
-        spent, self._nusd = total - self._nusd, total
-        return spent
+        nusd, self._nusd = total - self._nusd, total
+        return nusd

@@ -1,4 +1,4 @@
-"""Whose requests there are, and who may still be asked about. It counts nothing itself."""
+"""The requests there are, and those that may still be asked about. It counts nothing itself."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from core.request import FinishReason, RequestId
+from core.request import RequestId
+from core.wire import Ended
 from telemetry.bill.entry import Entry
-from telemetry.series.labels import MAX_TENANTS, OTHER, SHARED_TENANT
+
+SHARED_TENANT: Final = "_shared"  # pays idle and waste
+OTHER: Final = "other"  # stands for all names beyond a closed or bounded set
+MAX_TENANTS: Final = 64  # then `other`
 
 _RECENT_REQUESTS: Final = 512
 
@@ -48,19 +52,25 @@ class Ledger:
         return self._entries[id]
 
     def find(self, id: RequestId) -> Entry | None:
-        """Look also among those that nobody waits for any more."""
+        """Look also among the last requests whose responses are done."""
         return self._entries.get(id) or self._recent.get(id)
 
     def unreleased(self) -> Iterator[Entry]:
         return (entry for entry in self._entries.values() if not entry.released)
 
-    def release(self, entry: Entry, reason: FinishReason, at_ns: int) -> None:
-        """Take the engine's terminal event; the caller's end holds where it came first."""
-        assert not entry.released, f"{entry.id} ended twice"
-        entry.end(reason, at_ns)
-        entry.released = True
-        self.live -= 1
-        self._drop_if_done(entry)
+    def release(self, ended: Sequence[Ended], at_ns: int) -> list[Entry]:
+        """Take the engine's terminal events; where the caller's end came first, it holds.
+
+        Returns: the entries, each of which has ended.
+        """
+        entries = [self._entries[event.id] for event in ended]
+        for entry, event in zip(entries, ended, strict=True):
+            assert not entry.released, f"{entry.id} ended twice"
+            entry.end(event.reason, at_ns)
+            entry.released = True
+            self.live -= 1
+            self._drop_if_done(entry)
+        return entries
 
     def forget(self, ids: Sequence[RequestId]) -> None:
         for id in ids:

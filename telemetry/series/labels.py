@@ -14,10 +14,8 @@ from core.request import FinishReason
 from costmodel.account import LostCause
 from costmodel.floor import Regime
 from telemetry.bill.entry import Stage
-
-SHARED_TENANT: Final = "_shared"  # pays idle and waste
-OTHER: Final = "other"
-MAX_TENANTS: Final = 64  # then `other`
+from telemetry.books.facts import KINDS
+from telemetry.books.ledger import MAX_TENANTS, OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +35,6 @@ def _label(name: str, values: Sequence[str]) -> Label:
     return Label(name, tuple(str(value) for value in values))
 
 
-PREFILL: Final = "prefill"
-DECODE: Final = "decode"
-MIXED: Final = "mixed"
-KINDS: Final = (PREFILL, DECODE, MIXED)
 SEGMENTS: Final = ("publish", "receive", "plan", "prepare", "forward", "sample", "commit")
 CONTEXTS: Final = ("decode_only", "mixed", "resumed")
 WAIT_REASONS: Final = ("kv", "slots", "budget", "grammar")

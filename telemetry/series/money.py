@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from costmodel.split import Ints
-from telemetry.series.labels import SHARED_TENANT
-from telemetry.series.registry import Instruments, Tally
-from telemetry.series.window import Window
+from costmodel.split import sums_by
+from telemetry.books.accounts import BurstAccounts
+from telemetry.books.facts import Facts
+from telemetry.books.ledger import SHARED_TENANT
+from telemetry.series.registry import Counter, Instruments
+from telemetry.series.window import RecentSums
 
 NUSD: Final = 1e-9
 
 _PRICE_WINDOW_S: Final = 60
 
-
-class Spent(NamedTuple):
-    """What a step came to, and the tokens that it made part of an answer."""
-
-    prefill_nusd: int = 0
-    decode_nusd: int = 0
-    total_nusd: int = 0
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
+T = TypeVar("T")
 
 
-class MoneyMeters:
+class Spent(NamedTuple, Generic[T]):
+    """What steps came to, and the tokens that they made part of answers: numbers, or columns."""
+
+    prefill_nusd: T
+    decode_nusd: T
+    total_nusd: T
+    prompt_tokens: T
+    generated_tokens: T
+
+
+class MoneySeries:
     """Exists only where there is a price."""
 
     def __init__(self, make: Instruments, nusd_per_hour: int) -> None:
         make.gauge("price_usd_per_hour").set(nusd_per_hour * NUSD)
         self._make = make
-        self._cost: dict[tuple[str, str], Tally] = {}  # bounded: the ledger bounds tenants
+        self._cost: dict[tuple[str, str], Counter] = {}  # bounded: the ledger bounds tenants
         self._per_million = {
             (direction, basis): make.gauge(
                 "cost_usd_per_million_tokens", direction=direction, basis=basis
@@ -40,33 +43,48 @@ class MoneyMeters:
             for direction in ("input", "output")
             for basis in ("usage", "allocation")
         }
-        self._window = Window(_PRICE_WINDOW_S, len(Spent._fields))
+        self._minute = RecentSums(_PRICE_WINDOW_S, len(Spent._fields))
+
+    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
+        """Put money on the tenants' accounts, waste and unused time on the shared one."""
+        parts, count = accounts.steps.charges.parts, len(facts.entries)
+        own_nusd = accounts.part_nusd * (parts.waste == 0)
+        decode_nusd = own_nusd * facts.decodes[parts.slice]
+        prefill_nusd = own_nusd - decode_nusd
+        requests = facts.requests[parts.slice]
+        for component, nusd in (("prefill", prefill_nusd), ("decode", decode_nusd)):
+            by_request = sums_by(requests, nusd, count).tolist()
+            for entry, amount in zip(facts.entries, by_request, strict=True):
+                if amount:
+                    self._charge(entry.tenant, component, amount)
+        self._charge(SHARED_TENANT, "waste", int(accounts.step_nusd.sum() - own_nusd.sum()))
+        self._charge(SHARED_TENANT, "idle", int(accounts.unused_nusd.sum()))
+        steps = len(facts.reports)
+        spent = Spent(
+            prefill_nusd=sums_by(parts.step, prefill_nusd, steps),
+            decode_nusd=sums_by(parts.step, decode_nusd, steps),
+            total_nusd=accounts.step_nusd + accounts.unused_nusd,
+            prompt_tokens=facts.prompt_tokens,
+            generated_tokens=facts.generated_tokens,
+        )
+        self._minute.record_all(facts.sent_ns, spent)
 
     def shared(self, component: str, nusd: int, now_ns: int) -> None:
-        """Book idle or waste, which no tenant pays for."""
-        self.book(SHARED_TENANT, component, nusd)
-        self.spent(Spent(total_nusd=nusd), now_ns)
+        """Book time that no tenant pays for: idle or waste."""
+        self._charge(SHARED_TENANT, component, nusd)
+        self._minute.record(now_ns, Spent(0, 0, nusd, 0, 0))
 
-    def spent(self, spent: Spent, now_ns: int) -> None:
-        """Take what some time came to into the last minute's price."""
-        self._window.add(now_ns, spent)
-
-    def spent_by_steps(self, columns: Sequence[Ints], now_ns: Ints) -> None:
-        """Take what steps came to into it; the columns are those of `Spent`."""
-        self._window.add_all(now_ns, columns)
-
-    def book(self, tenant: str, component: str, nusd: int) -> None:
-        """Put money on a tenant's account."""
+    def _charge(self, tenant: str, component: str, nusd: int) -> None:
         key = (tenant, component)
         if key not in self._cost:
-            self._cost[key] = self._make.tally(
+            self._cost[key] = self._make.counter(
                 "cost_usd_total", NUSD, tenant=tenant, component=component
             )
-        self._cost[key].add(nusd)
+        self._cost[key].inc(nusd)
 
     def refresh(self, now_ns: int) -> None:
-        """Price the last minute's tokens; without tokens there is no price of one."""
-        prefill, decode, total, prompt, generated = self._window.sums(now_ns)
+        """Price the last minute's tokens; NaN where there were none."""
+        prefill, decode, total, prompt, generated = self._minute.sums(now_ns)
         spread = total / (prefill + decode) if prefill + decode else math.nan
         for direction, nusd, tokens in (("input", prefill, prompt), ("output", decode, generated)):
             usd = nusd * NUSD * 1e6 / tokens if tokens else math.nan

@@ -28,18 +28,18 @@ from prometheus_client.utils import floatToGoString
 from costmodel.split import Floats, Ints
 from telemetry.series.catalog import METRICS, MODEL, PREFIX, Kind, Metric, Needs
 
-NS: Final = 1e-9  # the scale of a tally that counts nanoseconds
+NS: Final = 1e-9  # the scale of a counter of nanoseconds
 
 
-class Tally:
-    """A counter's exact whole number; `scale` turns it into base units at a scrape."""
+class Counter:
+    """An exact whole number; `scale` turns it into base units at a scrape."""
 
     __slots__ = ("_scale", "total")
 
     def __init__(self, scale: float) -> None:
         self._scale, self.total = scale, 0
 
-    def add(self, amount: int) -> None:
+    def inc(self, amount: int) -> None:
         self.total += amount
 
     @property
@@ -101,21 +101,21 @@ class Instruments(Collector):
     ) -> None:
         self._model, self._buckets = model, buckets
         self._rows = {row.name: row for row in METRICS if row.needs in have | {Needs.NOTHING}}
-        self._series: dict[str, dict[tuple[str, ...], Tally | Gauge | Histogram]] = {
+        self._series: dict[str, dict[tuple[str, ...], Counter | Gauge | Histogram]] = {
             name: {} for name in self._rows
         }
         registry.register(self)
 
-    def tally(self, name: str, scale: float = 1.0, **values: str) -> Tally:
+    def counter(self, name: str, scale: float = 1.0, **values: str) -> Counter:
         """Bind a counter that is added to in whole units of `scale`."""
-        child = self._child(name, values, Tally(scale))
-        assert isinstance(child, Tally), name
+        child = self._child(name, values, Counter(scale))
+        assert isinstance(child, Counter), name
         return child
 
-    def tallies(self, name: str, label: str, scale: float = 1.0) -> dict[str, Tally]:
+    def counters(self, name: str, label: str, scale: float = 1.0) -> dict[str, Counter]:
         """Bind a counter's children for every value of its one label."""
         return {
-            value: self.tally(name, scale, **{label: value}) for value in self.values(name, label)
+            value: self.counter(name, scale, **{label: value}) for value in self.values(name, label)
         }
 
     def gauge(self, name: str, **values: str) -> Gauge:
@@ -153,8 +153,8 @@ class Instruments(Collector):
         return next(known.values for known in self._rows[name].labels if known.name == label)
 
     def _child(
-        self, name: str, values: Mapping[str, str], fresh: Tally | Gauge | Histogram
-    ) -> Tally | Gauge | Histogram:
+        self, name: str, values: Mapping[str, str], fresh: Counter | Gauge | Histogram
+    ) -> Counter | Gauge | Histogram:
         """Find the series of these label values, or begin it."""
         labels = self._rows[name].labels
         assert values.keys() == {label.name for label in labels}, f"{name}: {values}"

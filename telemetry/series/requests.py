@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from core.request import FinishReason
 from core.wire import PoolState
-from costmodel.split import Bools, Ints
+from costmodel.charges import WASTE, WasteCause
 from telemetry.bill.entry import Entry
+from telemetry.books.accounts import BurstAccounts
+from telemetry.books.facts import Facts
 from telemetry.series.registry import Instruments
 
+NO_POOL = PoolState(0, 0, 0, 0, 0, 0, 0)
+
 _ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
-_UNANSWERED = (FinishReason.FAILED, FinishReason.REFUSED)  # through no wish of the caller
+_UNANSWERED = (FinishReason.FAILED, FinishReason.REFUSED)  # the caller did not wish it
+_RECOMPUTE, _OVERRUN = WASTE.index(WasteCause.RECOMPUTE), WASTE.index(WasteCause.OVERRUN)
 
 
-class RequestMeters:
+class RequestSeries:
     """Every child is bound here, once."""
 
     def __init__(self, make: Instruments, objectives_ns: Mapping[str, int]) -> None:
@@ -23,58 +28,73 @@ class RequestMeters:
         self._tpot = make.histogram("time_per_output_token_seconds")
         self._duration = make.histograms("request_duration_seconds", "finish_reason")
         self._phase = make.histograms("request_phase_seconds", "phase")
-        self._received = make.tally("requests_received_total")
+        self._received = make.counter("requests_received_total")
         self._running = make.gauge("requests_running")
         self._waiting = make.gauges("requests_waiting", "reason")
-        self._outcomes = make.tallies("requests_total", "outcome")
-        self._tokens = make.tallies("tokens_total", "kind")
-        self._preemptions = make.tally("preemptions_total")
+        self._outcomes = make.counters("requests_total", "outcome")
+        self._tokens = make.counters("tokens_total", "kind")
+        self._preemptions = make.counter("preemptions_total")
+        self._pool = NO_POOL
         self._objectives_ns = objectives_ns
         self._slo = {
-            (objective, met): make.tally(
+            (objective, met): make.counter(
                 "slo_requests_total", objective=objective, outcome="met" if met else "missed"
             )
             for objective in objectives_ns
             for met in (True, False)
         }
 
+    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
+        """Count the tokens of a burst, the times between them, and the requests that it ended."""
+        self._count_tokens(facts, accounts)
+        self._preemptions.inc(facts.preemptions)
+        for ns in facts.first_token_ns:
+            self._ttft.observe(ns / 1e9)
+        for ns in facts.resumed_ns:
+            self._itl["resumed"].observe(ns / 1e9)
+        mixed = facts.mixed[facts.gap_steps]
+        for context, here in (("decode_only", ~mixed), ("mixed", mixed)):
+            self._itl[context].observe_all(facts.gap_ns[here] / 1e9)
+        self.ended(facts.ended)
+        self.pool(facts.reports[-1].pool)
+
+    def _count_tokens(self, facts: Facts, accounts: BurstAccounts) -> None:
+        """Count what became part of answers, and waste; a prompt counts with its first token."""
+        parts = accounts.steps.charges.parts
+        again, over = (parts.waste == cause for cause in (_RECOMPUTE, _OVERRUN))
+        self._tokens["prompt"].inc(int(facts.prompt_tokens.sum()))
+        self._tokens["generated"].inc(int(facts.generated_tokens.sum()))
+        self._tokens["cached"].inc(facts.cached_tokens)
+        self._tokens["recomputed"].inc(int(parts.tokens[again].sum()))
+        self._tokens["overrun"].inc(int(parts.rows[over].sum()))
+
     def received(self) -> None:
-        self._received.add(1)
+        self._received.inc(1)
 
     def refused(self, count: int) -> None:
-        self._received.add(count)
-        self._outcomes[FinishReason.REFUSED].add(count)
+        self._received.inc(count)
+        self._outcomes[FinishReason.REFUSED].inc(count)
 
-    def preempted(self) -> None:
-        self._preemptions.add(1)
+    def overran(self, tokens: int) -> None:
+        """Count tokens of an answer that come after the stop that the server found."""
+        self._tokens["overrun"].inc(tokens)
 
-    def tokens(self, prompt: int, generated: int) -> None:
-        """Count what became part of answers; a prompt does with its first token."""
-        self._tokens["prompt"].add(prompt)
-        self._tokens["generated"].add(generated)
+    def pool(self, pool: PoolState) -> None:
+        """Keep what runs and what waits in the engine, for the next scrape."""
+        self._pool = pool
 
-    def wasted(self, kind: str, tokens: int) -> None:
-        self._tokens[kind].add(tokens)
+    def ended(self, entries: Iterable[Entry]) -> None:
+        """Count the terminal events of entries, which have ended."""
+        for entry in entries:
+            self._end(entry)
 
-    def first_token(self, ns: int) -> None:
-        """Time the first token of an answer since the request was received."""
-        self._ttft.observe(ns / 1e9)
-
-    def resumed(self, gap_ns: int) -> None:
-        """Time a token that a preemption divides from the one before it."""
-        self._itl["resumed"].observe(gap_ns / 1e9)
-
-    def gaps(self, gaps_ns: Ints, mixed: Bools) -> None:
-        """Time other tokens since the ones before them, in mixed steps and in pure ones."""
-        for context, here in (("decode_only", ~mixed), ("mixed", mixed)):
-            self._itl[context].observe_all(gaps_ns[here] / 1e9)
-
-    def ended(self, entry: Entry) -> None:
-        """Count a terminal event, whose entry has ended."""
+    def _end(self, entry: Entry) -> None:
         assert entry.finish_reason is not None
         assert entry.ended_ns is not None
         reason, duration_ns = entry.finish_reason, entry.ended_ns - entry.received_ns
-        self._outcomes[reason].add(1)
+        self._outcomes[reason].inc(1)
+        if reason is FinishReason.LENGTH and not entry.tokens:  # max_tokens 0: scored only
+            self._tokens["prompt"].inc(entry.usage_prompt_tokens)
         self._duration[reason].observe(duration_ns / 1e9)
         for stage, ns in entry.stage_ns.items():
             self._phase[stage].observe(ns / 1e9)
@@ -84,7 +104,7 @@ class RequestMeters:
             self._judge(entry, duration_ns)
         elif reason in _UNANSWERED:
             for objective in self._objectives_ns:
-                self._slo[objective, False].add(1)
+                self._slo[objective, False].inc(1)
 
     def _judge(self, entry: Entry, duration_ns: int) -> None:
         """Hold an answer against the objectives; one token has no latency between tokens."""
@@ -95,17 +115,17 @@ class RequestMeters:
             measured_ns["itl"] = entry.itl_sum_ns / (entry.tokens - 1)
         for objective, limit_ns in self._objectives_ns.items():
             if objective in measured_ns:
-                self._slo[objective, measured_ns[objective] <= limit_ns].add(1)
+                self._slo[objective, measured_ns[objective] <= limit_ns].inc(1)
 
-    def live(self, count: int, pool: PoolState) -> None:
-        """Set the gauges so that they sum to `count`.
+    def refresh(self, live: int) -> None:
+        """Set the gauges so that they sum to `live`.
 
         A request that the engine has not seen yet waits for the next step, as `budget` says.
         """
+        pool = self._pool
         self._running.set(pool.running)
         self._waiting["kv"].set(pool.waiting_kv)
         self._waiting["slots"].set(pool.waiting_slots)
         self._waiting["grammar"].set(pool.waiting_grammar)
         known = pool.running + pool.waiting_kv + pool.waiting_slots + pool.waiting_grammar
-        rest = count - known
-        self._waiting["budget"].set(max(rest, 0))
+        self._waiting["budget"].set(max(live - known, 0))

@@ -7,27 +7,28 @@ from collections.abc import Mapping
 from importlib.metadata import version
 
 from core.wire import Ready
-from telemetry.series.labels import CODES, FAULTS, OTHER, ROUTES
-from telemetry.series.registry import Instruments, Tally
+from telemetry.books.ledger import OTHER
+from telemetry.series.labels import CODES, FAULTS, ROUTES
+from telemetry.series.registry import Counter, Instruments
 
 
-class ServiceMeters:
+class ServiceSeries:
     """Gauges of value 1 carry facts in their labels; they change with the engine."""
 
     def __init__(self, make: Instruments) -> None:
         self._make = make
         self._up = make.gauge("engine_up")
-        self._restarts = make.tally("engine_restarts_total")
-        self._faults = make.tallies("engine_faults_total", "kind")
+        self._restarts = make.counter("engine_restarts_total")
+        self._faults = make.counters("engine_faults_total", "kind")
         self._coverage = make.gauges("cost_model_coverage_ratio", "of")
         self._weights = make.gauges("step_weight_bytes", "copy")
-        self._responses: dict[tuple[str, str], Tally] = {}
+        self._responses: dict[tuple[str, str], Counter] = {}
         self._started = False
         make.gauge("build_info", version=version("floorline")).set(1)
 
     def ready(self, ready: Ready, coverage: Mapping[str, float], step_weight_bytes: int) -> None:
         self._up.set(1)
-        self._restarts.add(self._started)
+        self._restarts.inc(self._started)
         self._started = True
         for part, ratio in coverage.items():
             self._coverage[part].set(ratio)
@@ -50,12 +51,12 @@ class ServiceMeters:
         self._up.set(0)
 
     def fault(self, kind: str) -> None:
-        self._faults[kind if kind in FAULTS else OTHER].add(1)
+        self._faults[kind if kind in FAULTS else OTHER].inc(1)
 
     def response(self, route: str, code: int) -> None:
         key = (route if route in ROUTES else OTHER, str(code) if str(code) in CODES else OTHER)
         if key not in self._responses:
-            self._responses[key] = self._make.tally(
+            self._responses[key] = self._make.counter(
                 "http_responses_total", route=key[0], code=key[1]
             )
-        self._responses[key].add(1)
+        self._responses[key].inc(1)

@@ -1,32 +1,31 @@
-"""Counts steps: durations, floors, bytes, FLOPs and where the time went. It knows no requests."""
+"""Counts steps: durations, floors, bytes, FLOPs and where the time went. It knows no request."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import attrgetter
 from typing import Final
 
 import numpy as np
 
 from core.machine import MemoryLevel, Peaks
-from core.wire import StepReport
 from costmodel.account import LostCause, StepAccounts
 from costmodel.floor import REGIMES, Regime
 from costmodel.slices import ints
 from costmodel.split import Bools, Ints, sums_by
 from costmodel.work import Work
+from telemetry.books.accounts import BurstAccounts
+from telemetry.books.facts import KINDS, Facts, StepKind
 from telemetry.engine.clock import Spans
-from telemetry.series.labels import KINDS
-from telemetry.series.registry import NS, Instruments, Tally
-from telemetry.series.window import Window
+from telemetry.series.registry import NS, Counter, Instruments
+from telemetry.series.window import RecentSums
 
 _BUSY_WINDOW_S: Final = 10
 
 
-class _KindMeters:
+class _KindSeries:
     """What is told apart by kind of step."""
 
-    def __init__(self, make: Instruments, kind: str) -> None:
+    def __init__(self, make: Instruments, kind: StepKind) -> None:
         self._duration = make.histogram("step_duration_seconds", kind=kind)
         self._floor = make.histogram("step_floor_seconds", kind=kind)
         self._efficiency = make.histogram("step_efficiency_ratio", kind=kind)
@@ -34,11 +33,11 @@ class _KindMeters:
         self._tokens = make.histogram("step_batch_tokens", kind=kind)
         self._intensity = make.histogram("arithmetic_intensity_flops_per_byte", kind=kind)
         self._useful = {
-            regime: make.tally("floor_seconds_total", NS, kind=kind, regime=str(regime))
+            regime: make.counter("floor_seconds_total", NS, kind=kind, regime=str(regime))
             for regime in Regime
         }
 
-    def steps(self, here: Bools, accounts: StepAccounts) -> None:
+    def take(self, here: Bools, accounts: StepAccounts) -> None:
         """Count those of the steps that are `here`."""
         slices, work, wall_s = accounts.slices, accounts.work, accounts.wall_ns * NS
         self._duration.observe_all(wall_s[here])
@@ -52,36 +51,36 @@ class _KindMeters:
         timed = floored & (wall_s > 0)
         self._efficiency.observe_all(floor_s[timed] / wall_s[timed])
         useful_ns = accounts.useful_floor_ns
-        for regime, tally in self._useful.items():
-            tally.add(int(useful_ns[here & (accounts.regimes == REGIMES.index(regime))].sum()))
+        for regime, counter in self._useful.items():
+            counter.inc(int(useful_ns[here & (accounts.regimes == REGIMES.index(regime))].sum()))
 
 
-class StepMeters:
-    """Every child is bound here, once; a step only adds."""
+class StepSeries:
+    """Every child is bound here, once, but for a cause that is rare."""
 
     def __init__(self, make: Instruments) -> None:
         self._make = make
-        self._kinds = {kind: _KindMeters(make, kind) for kind in KINDS}
-        self._lost: dict[LostCause, Tally] = {
-            cause: make.tally("lost_seconds_total", NS, cause=str(cause))
+        self._kinds = {kind: _KindSeries(make, kind) for kind in KINDS}
+        self._lost: dict[LostCause, Counter] = {
+            cause: make.counter("lost_seconds_total", NS, cause=str(cause))
             for cause in LostCause
             if cause is not LostCause.UNKNOWN_PEAK  # bound where it happens
         }
-        self._wall = make.tally("engine_wall_seconds_total", NS)
-        self._segments = make.tallies("step_segment_seconds_total", "segment", NS)
-        self._violations = make.tally("floor_violations_total")
+        self._wall = make.counter("engine_wall_seconds_total", NS)
+        self._segments = make.counters("step_segment_seconds_total", "segment", NS)
+        self._violations = make.counter("floor_violations_total")
         self._read = tuple(
-            make.tally("bytes_moved_total", op="read", component=component)
+            make.counter("bytes_moved_total", op="read", component=component)
             for component in ("weights", "lm_head", "embedding", "kv")
         )
-        self._written = make.tally("bytes_moved_total", op="write", component="kv")
+        self._written = make.counter("bytes_moved_total", op="write", component="kv")
         self._flops = tuple(
-            make.tally("flops_total", component=component)
+            make.counter("flops_total", component=component)
             for component in ("linear", "attention", "lm_head")
         )
         self._mbu = make.gauge("bandwidth_utilization_ratio")
         self._mfu = make.gauge("flops_utilization_ratio")
-        self._busy = Window(_BUSY_WINDOW_S, 3)  # step, bytes / peak, FLOPs / peak; in s
+        self._busy = RecentSums(_BUSY_WINDOW_S, 3)  # step, bytes / peak, FLOPs / peak; in s
 
     def peaks(self, peaks: Peaks) -> None:
         """Export what floors divide by; what is unknown has no series."""
@@ -99,37 +98,39 @@ class StepMeters:
                 arithmetic=peaks.arithmetic,
             ).set(peaks.flops.per_s)
 
-    def steps(self, reports: Sequence[StepReport], accounts: StepAccounts, kinds: Ints) -> None:
-        """Count steps; each one's kind is a place in `KINDS`."""
-        for kind in sorted(set(kinds.tolist())):
-            self._kinds[KINDS[kind]].steps(kinds == kind, accounts)
-        known, ends_ns = accounts.floors.known, ints([report.end_ns for report in reports])
-        busy = accounts.wall_ns * NS, accounts.floors.memory_s, accounts.floors.compute_s
-        self._busy.add_all(ends_ns[known], [column[known] for column in busy])
-        for cause, ns in accounts.lost_ns.items():
+    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
+        """Count the steps of a burst, and the time before each."""
+        steps = accounts.steps
+        for kind in sorted(set(facts.kinds.tolist())):
+            self._kinds[KINDS[kind]].take(facts.kinds == kind, steps)
+        known, ends_ns = steps.floors.known, ints([report.end_ns for report in facts.reports])
+        busy = steps.wall_ns * NS, steps.floors.memory_s, steps.floors.compute_s
+        self._busy.record_all(ends_ns[known], [column[known] for column in busy])
+        self.spans(facts.spans)
+        for cause, ns in steps.lost_ns.items():
             self.lost(cause, int(ns.sum()))
-        segments = [report.segments for report in reports]
-        for name, tally in self._segments.items():
-            tally.add(sum(map(attrgetter(name), segments)))
-        self._violations.add(int(accounts.violation.sum()))
-        self._moved(accounts.work)
+        segments = [report.segments for report in facts.reports]
+        for name, counter in self._segments.items():
+            counter.inc(sum(map(attrgetter(name), segments)))
+        self._violations.inc(int(steps.violation.sum()))
+        self._moved(steps.work)
 
     def _moved(self, work: Work[Ints]) -> None:
         read = work.weights_bytes, work.lm_head_bytes, work.embedding_bytes, work.kv_read_bytes
         flops = work.linear_flops, work.attention_flops, work.lm_head_flops
         totals = np.sum((*read, work.kv_write_bytes, *flops), axis=1).tolist()
-        tallies = (*self._read, self._written, *self._flops)
-        for tally, total in zip(tallies, totals, strict=True):
-            tally.add(total)
+        counters = (*self._read, self._written, *self._flops)
+        for counter, total in zip(counters, totals, strict=True):
+            counter.inc(total)
 
     def lost(self, cause: LostCause, ns: int) -> None:
         if cause not in self._lost:
-            self._lost[cause] = self._make.tally("lost_seconds_total", NS, cause=str(cause))
-        self._lost[cause].add(ns)
+            self._lost[cause] = self._make.counter("lost_seconds_total", NS, cause=str(cause))
+        self._lost[cause].inc(ns)
 
     def spans(self, spans: Spans) -> None:
         """Book what the clock found outside of records."""
-        self._wall.add(spans.wall)
+        self._wall.inc(spans.wall)
         if spans.resting:  # records tile a busy engine's time
             self.lost(LostCause.IDLE, spans.idle)
             self.lost(LostCause.CALIBRATION, spans.calibration)
@@ -137,7 +138,7 @@ class StepMeters:
 
     def published(self, ns: int) -> None:
         """Book sending the last record before an idle span; its time is a gap of the clock."""
-        self._segments["publish"].add(ns)
+        self._segments["publish"].inc(ns)
 
     def refresh(self, now_ns: int) -> None:
         """Bring the gauges of the last seconds up to now; without steps nothing was used."""

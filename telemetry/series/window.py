@@ -1,4 +1,4 @@
-"""Sums over the last seconds, in buckets of one second. It knows no clock."""
+"""Sums over the last seconds, in buckets of one second. The caller brings the time."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from costmodel.split import Floats, Ints
 _NS_PER_S: Final = 1_000_000_000
 
 
-class Window:
-    """`width` running sums over the last `seconds`.
+class RecentSums:
+    """Sums of `width` numbers over the last `seconds`.
 
-    Cost: at most `seconds` + 1 buckets, whatever is added.
+    Cost: at most `seconds` + 1 buckets, whatever is recorded.
     """
 
     def __init__(self, seconds: int, width: int) -> None:
         self._seconds, self._width = seconds, width
         self._buckets: deque[tuple[int, list[float]]] = deque(maxlen=seconds + 1)
 
-    def add(self, now_ns: int, values: Sequence[float]) -> None:
-        self._add(now_ns // _NS_PER_S, values)
+    def record(self, now_ns: int, values: Sequence[float]) -> None:
+        self._put(now_ns // _NS_PER_S, values)
 
-    def add_all(self, now_ns: Ints, columns: Sequence[Ints | Floats]) -> None:
-        """Add columns, a row for each moment."""
+    def record_all(self, now_ns: Ints, columns: Sequence[Ints | Floats]) -> None:
+        """Record columns, a row for each moment."""
         seconds = now_ns // _NS_PER_S
         first = np.flatnonzero(np.diff(seconds, prepend=-1))
         if len(first):
             sums = [np.add.reduceat(column, first).tolist() for column in columns]
             for second, *values in zip(seconds[first].tolist(), *sums, strict=True):
-                self._add(second, values)
+                self._put(second, values)
 
-    def _add(self, second: int, values: Sequence[float]) -> None:
+    def _put(self, second: int, values: Sequence[float]) -> None:
         if not self._buckets or self._buckets[-1][0] != second:
             self._buckets.append((second, [0.0] * self._width))
         sums = self._buckets[-1][1]

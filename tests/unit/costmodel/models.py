@@ -10,6 +10,7 @@ from core.request import RequestId
 from core.wire import PoolState, Segments, SliceRecord, StepReport
 from costmodel.account import StepAccount, account_steps
 from costmodel.charges import WasteCause
+from costmodel.slices import slices_of
 from costmodel.work import Arithmetic
 
 
@@ -106,4 +107,4 @@ def account_step(
     arithmetic: Arithmetic, peaks: Peaks, report: StepReport, wasted: Mapping[int, WasteCause]
 ) -> StepAccount:
     """Account for one step alone."""
-    return account_steps(arithmetic, peaks, [report], [wasted])[0]
+    return account_steps(arithmetic, peaks, [report], slices_of([report]), [wasted])[0]

@@ -13,7 +13,7 @@ from core.wire import StepReport
 from costmodel.account import account_steps
 from costmodel.charges import WasteCause
 from costmodel.floor import REGIMES, floor_of
-from costmodel.slices import ints
+from costmodel.slices import ints, slices_of
 from costmodel.split import split_exactly
 from costmodel.work import Arithmetic
 from tests.unit.costmodel import plain
@@ -76,7 +76,7 @@ def test_steps_together_have_the_accounts_that_each_has_alone(
 ) -> None:
     device = device if known else replace(device, flops=None)  # type: ignore[type-var]
     reports, wasted = [record for record, _ in many], [causes for _, causes in many]
-    accounts = account_steps(model, device, reports, wasted)  # type: ignore[arg-type]
+    accounts = account_steps(model, device, reports, slices_of(reports), wasted)  # type: ignore[arg-type]
     for index, (record, causes) in enumerate(many):
         alone = account_step(model, device, record, causes)  # type: ignore[arg-type]
         assert accounts[index] == alone
@@ -101,7 +101,7 @@ def test_charges_are_those_written_out_one_at_a_time(
 def test_a_step_that_fits_into_the_cache_stands_beside_one_that_does_not() -> None:
     small, large = (report(distinct_token_ids=count) for count in (1, 2))
     device = peaks(1e9, 1e15, 5e9, cache_bytes=TINY.embedding_row_bytes)
-    floors = account_steps(TINY, device, [small, large], [{}, {}]).floors
+    floors = account_steps(TINY, device, [small, large], slices_of([small, large]), [{}, {}]).floors
     assert floors.in_cache.tolist() == [True, False]
     assert np.allclose(floors.memory_s * [5e9, 1e9], TINY.embedding_row_bytes * np.array([1, 2]))
 

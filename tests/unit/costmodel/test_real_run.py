@@ -15,7 +15,7 @@ from bench.record_run import RealRun
 from costmodel.account import StepAccount
 from costmodel.charges import Charge
 from costmodel.work import Arithmetic
-from telemetry.bill.money import Meter
+from telemetry.bill.money import TimePrice
 from tests.unit.costmodel.models import account_step
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -95,7 +95,7 @@ def test_efficiency_and_price_follow_from_the_shares_of_time() -> None:
     time_ns = sum(charge.time_ns for charge in charges)
     floor_ns = sum(charge.floor_ns for charge in charges)
     assert run().cost["efficiency"] == round(floor_ns / time_ns, 6)
-    usd = Meter(round(run().usd_per_hour * 1e9)).spend(time_ns) / 1e9
+    usd = TimePrice(round(run().usd_per_hour * 1e9)).of_next(time_ns) / 1e9
     assert run().cost["cost_usd"] == pytest.approx(usd, abs=len(charges) * 1e-9)
 
 

@@ -7,6 +7,7 @@ from core.machine import Peaks
 from core.wire import SharedRun, StepReport
 from costmodel.account import account_steps
 from costmodel.saving import Saving, saving_of
+from costmodel.slices import slices_of
 from costmodel.work import Arithmetic
 from tests.unit.costmodel.models import TINYGPT, account_step, peaks, piece, report
 
@@ -15,7 +16,11 @@ SLOW_SUMS = peaks(flops_per_s=10e9)  # so that FLOPs make the floor of a prompt 
 
 
 def saving(record: StepReport) -> Saving:
-    return saving_of(ARITHMETIC, SLOW_SUMS, account_steps(ARITHMETIC, SLOW_SUMS, [record], [{}]))
+    return saving_of(
+        ARITHMETIC,
+        SLOW_SUMS,
+        account_steps(ARITHMETIC, SLOW_SUMS, [record], slices_of([record]), [{}]),
+    )
 
 
 def floor_ns(record: StepReport) -> int:
@@ -44,5 +49,7 @@ def test_a_step_that_found_nothing_saves_nothing() -> None:
 def test_without_a_peak_bytes_are_saved_and_no_seconds() -> None:
     record = report(piece("a", start=40), piece("b", start=40), shared=(SharedRun((0, 1), 16),))
     unknown = Peaks(dram=None, cache=None, cache_bytes=0, flops=None, arithmetic="fp32")
-    saved = saving_of(ARITHMETIC, unknown, account_steps(ARITHMETIC, unknown, [record], [{}]))
+    saved = saving_of(
+        ARITHMETIC, unknown, account_steps(ARITHMETIC, unknown, [record], slices_of([record]), [{}])
+    )
     assert saved == Saving(16 * ARITHMETIC.kv_token_bytes, 0)

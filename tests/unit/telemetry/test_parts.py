@@ -1,4 +1,4 @@
-"""The clock, the meter and the window, each alone."""
+"""The clock, the price and the sums of the last seconds, each alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from prometheus_client.core import HistogramMetricFamily
 
 from costmodel.slices import ints
-from telemetry.bill.money import Meter
+from telemetry.bill.money import TimePrice
 from telemetry.engine.clock import EngineClock, Spans
 from telemetry.series.registry import Histogram
-from telemetry.series.window import Window
+from telemetry.series.window import RecentSums
 
 
 def test_time_between_records_is_idle_only_where_the_engine_said_so() -> None:
@@ -44,19 +44,19 @@ def test_scrapes_never_make_time_out_of_nothing(turns: list[tuple[int, int, int]
 
 @given(st.integers(0, 10**11), st.lists(st.integers(0, 10**10)))
 def test_spans_cost_together_what_their_sum_costs(price: int, spans: list[int]) -> None:
-    meter = Meter(price)
-    assert sum(map(meter.spend, spans)) == sum(spans) * price // 3_600_000_000_000
+    time_price = TimePrice(price)
+    assert sum(map(time_price.of_next, spans)) == sum(spans) * price // 3_600_000_000_000
 
 
 def test_time_without_a_price_costs_nothing() -> None:
-    assert Meter(None).spend(10**12) == 0
+    assert TimePrice(None).of_next(10**12) == 0
 
 
 def test_a_window_forgets_what_is_older() -> None:
-    window, second = Window(10, 2), 1_000_000_000
-    window.add(0, (1, 2))
-    window.add(second // 2, (1, 0))
-    window.add(5 * second, (10, 0))
+    window, second = RecentSums(10, 2), 1_000_000_000
+    window.record(0, (1, 2))
+    window.record(second // 2, (1, 0))
+    window.record(5 * second, (10, 0))
     assert window.sums(9 * second) == [12, 2]
     assert window.sums(10 * second) == [10, 0]
     assert window.sums(60 * second) == [0, 0]
@@ -64,11 +64,11 @@ def test_a_window_forgets_what_is_older() -> None:
 
 def test_a_column_of_moments_adds_to_a_window_as_each_of_them_does() -> None:
     moments, second = (0, 400_000_000, 1_700_000_000, 1_800_000_000), 1_000_000_000
-    column, each = Window(10, 2), Window(10, 2)
-    column.add_all(ints(moments), [ints([1, 2, 3, 4]), np.array([0.5, 0.25, 0.0, 1.0])])
-    column.add_all(ints([]), [ints([]), np.array([])])
+    column, each = RecentSums(10, 2), RecentSums(10, 2)
+    column.record_all(ints(moments), [ints([1, 2, 3, 4]), np.array([0.5, 0.25, 0.0, 1.0])])
+    column.record_all(ints([]), [ints([]), np.array([])])
     for moment, *values in zip(moments, (1, 2, 3, 4), (0.5, 0.25, 0.0, 1.0), strict=True):
-        each.add(moment, values)
+        each.record(moment, values)
     for now_ns in (9 * second, 10 * second, 11 * second):
         assert column.sums(now_ns) == each.sums(now_ns)
 

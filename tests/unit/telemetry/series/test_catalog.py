@@ -13,8 +13,9 @@ from core.settings import HttpSettings, TelemetrySettings
 from docs.build.metrics_page import page
 from server.contract.validation import Validator
 from server.http.openapi import openapi
+from telemetry.books.ledger import OTHER
 from telemetry.series.catalog import METRICS, PREFIX, Kind, Needs
-from telemetry.series.labels import OTHER, ROUTES
+from telemetry.series.labels import ROUTES
 from telemetry.series.registry import Instruments
 from tests.unit.costmodel.models import piece
 from tests.unit.telemetry.scripted import Scripted
@@ -72,7 +73,7 @@ def test_the_routes_that_are_counted_are_those_of_the_api() -> None:
 def test_a_label_value_outside_its_set_is_our_bug() -> None:
     make = Instruments(CollectorRegistry(), "tiny", frozenset(Needs), {})
     with pytest.raises(AssertionError, match="lost_seconds_total"):
-        make.tally("lost_seconds_total", cause="weather")
+        make.counter("lost_seconds_total", cause="weather")
 
 
 def test_vllm_names_carry_our_numbers() -> None:
