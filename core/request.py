@@ -28,6 +28,15 @@ class FinishReason(StrEnum):
     REFUSED = "refused"  # by the server, which waited in vain for it to be admitted
 
 
+class Obstacle(StrEnum):
+    """Why a request waits that the engine has not admitted."""
+
+    KV = "kv"  # the head of the queue found no blocks; all behind it wait for the same
+    SLOTS = "slots"  # as many requests run as may
+    BUDGET = "budget"  # the step's tokens were spent, or no step was planned since it came
+    GRAMMAR = "grammar"  # its grammar is being compiled; it is in no queue yet
+
+
 _LEGAL: Final[Mapping[Phase, frozenset[Phase]]] = {
     Phase.QUEUED: frozenset({Phase.PREFILL, Phase.FINISHED}),
     Phase.PREFILL: frozenset({Phase.DECODE, Phase.QUEUED, Phase.FINISHED}),

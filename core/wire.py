@@ -14,7 +14,7 @@ import msgspec
 from core.formats import CheckpointBytes, KVFormat, Storage, WeightFormat
 from core.machine import Peaks
 from core.model import ModelConfig, TensorRole
-from core.request import DEFAULT_TENANT, FinishReason, Grammar, RequestId, SamplingParams
+from core.request import DEFAULT_TENANT, FinishReason, Grammar, Obstacle, RequestId, SamplingParams
 from core.settings import EngineSettings
 
 # ── server → engine ───────────────────────────────────────────────────────────────────────────
@@ -131,10 +131,7 @@ class PoolState(msgspec.Struct, frozen=True, array_like=True):
     cached_blocks: int
     referenced_blocks: int
     running: int
-    waiting_kv: int  # the head of the queue found no blocks
-    waiting_slots: int  # `max_num_seqs` requests run already
-    waiting_budget: int  # the step's token budget was spent
-    waiting_grammar: int = 0  # its grammar is being compiled; it is in no queue yet
+    waiting: dict[Obstacle, int] = {}  # an obstacle that nobody waits for is left out
 
 
 class StepReport(msgspec.Struct, frozen=True, array_like=True, tag="step"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 import numpy as np
 
@@ -33,6 +34,13 @@ class LostCause(StrEnum):
     FAILED = "failed"
     IDLE = "idle"
     CALIBRATION = "calibration"  # an idle engine measures its peaks
+
+
+_LOST_TO: Final[Mapping[WasteCause | None, LostCause]] = {
+    WasteCause.RECOMPUTE: LostCause.RECOMPUTE,
+    WasteCause.OVERRUN: LostCause.OVERRUN,
+    WasteCause.FAILED: LostCause.FAILED,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +157,6 @@ def _wasted_ns(charges: Charges, slices: Slices) -> dict[LostCause, Ints]:
     """Sum the floor shares of tokens that served nobody, by why."""
     waste, step = charges.parts.waste, charges.parts.step
     return {
-        LostCause(WASTE[cause]): sums_by(step, charges.floor_ns * (waste == cause), slices.steps)
+        _LOST_TO[WASTE[cause]]: sums_by(step, charges.floor_ns * (waste == cause), slices.steps)
         for cause in set(waste[waste > 0].tolist())
     }

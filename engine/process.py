@@ -36,7 +36,7 @@ from scheduler.scheduler import Scheduler
 log = logging.getLogger("floorline.engine")
 
 UNUSABLE: Final = 2  # exit status: the settings or the model cannot be used
-_EMPTY_POOL: Final = PoolState(0, 0, 0, 0, 0, 0, 0)
+_EMPTY_POOL: Final = PoolState(0, 0, 0, 0)
 
 
 def serve(sock: socket.socket) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.request import BlockId, Phase, Request
+from core.request import BlockId, Obstacle, Phase, Request
 from core.settings import Batching, SchedulerSettings, Switch
 from kvcache.pool import BlockPool
 from scheduler.draft import Draft
 from scheduler.pace import step_limit
 from scheduler.running import Running
-from scheduler.waiting import Obstacle, WaitingQueue
+from scheduler.waiting import WaitingQueue
 
 
 class Admission:

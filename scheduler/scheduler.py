@@ -5,7 +5,7 @@ There is no prefill mode and no decode mode: a request's pending tokens decide i
 
 from __future__ import annotations
 
-from core.request import FinishReason, Phase, Request, RequestId
+from core.request import FinishReason, Obstacle, Phase, Request, RequestId
 from core.settings import SchedulerSettings, Switch
 from core.step import Slice, StepPlan, StepResult
 from core.wire import Ended, PoolState
@@ -17,7 +17,7 @@ from scheduler.record import PlanRecord, distinct_token_ids, slice_records
 from scheduler.running import Running
 from scheduler.shares import Shares
 from scheduler.sharing import shared_runs
-from scheduler.waiting import Obstacle, WaitingQueue
+from scheduler.waiting import WaitingQueue
 
 
 class Scheduler:
@@ -216,20 +216,16 @@ class Scheduler:
     def pool_state(self, waiting_grammar: int) -> PoolState:
         """Read the gauges, with the obstacle that the last plan met.
 
-        Those who wait for a grammar are not here yet; the caller counts them.
+        Requests that wait for a grammar are not here yet; the caller counts them.
         Cost: O(1): nothing is scanned.
         """
-        waiting = dict.fromkeys(Obstacle, 0)
-        waiting[self._obstacle] = len(self._waiting)
+        waiting = {self._obstacle: len(self._waiting), Obstacle.GRAMMAR: waiting_grammar}
         return PoolState(
             free_blocks=self._pool.free_blocks,
             cached_blocks=self._pool.cached_blocks,
             referenced_blocks=self._pool.referenced_blocks,
             running=len(self._running),
-            waiting_kv=waiting[Obstacle.KV],
-            waiting_slots=waiting[Obstacle.SLOTS],
-            waiting_budget=waiting[Obstacle.BUDGET],
-            waiting_grammar=waiting_grammar,
+            waiting={obstacle: count for obstacle, count in waiting.items() if count},
         )
 
 

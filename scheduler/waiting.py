@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import OrderedDict
-from enum import Enum
 
 from core.request import Request, RequestId
 from scheduler.shares import Shares
-
-
-class Obstacle(Enum):
-    """Why the head of the queue was not admitted; all behind it wait for the same."""
-
-    KV = "kv"  # it found no blocks
-    SLOTS = "slots"  # as many requests run as may
-    BUDGET = "budget"  # the step's tokens were spent, or no step was planned since it came
 
 
 class WaitingQueue:

@@ -1,19 +1,102 @@
-"""The last steps, for whoever asks "slow at what?". Ids and counts only, never text."""
+"""The last steps, for whoever asks "slow at what?". Ids and counts only, never text.
+
+The views become JSON as they are: the order of their fields is the order of the keys.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from core.request import RequestId
-from core.wire import StepReport
-from costmodel.account import StepAccount, StepAccounts
+from core.request import FinishReason, Obstacle, RequestId
+from core.wire import PoolState, SliceRecord, StepReport
+from costmodel.account import LostCause, StepAccount, StepAccounts
+from costmodel.floor import Regime
 from telemetry.bill.entry import Entry, Stage
 from telemetry.books.accounts import BurstAccounts
 from telemetry.books.facts import KINDS, Facts, StepKind
+from telemetry.series.labels import SEGMENTS
 
 _STEPS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class SliceView:
+    id: RequestId
+    start: int
+    length: int
+    rows: int
+    cached: int
+    recomputed: int
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    free_blocks: int
+    cached_blocks: int
+    referenced_blocks: int
+    running: int
+    waiting_kv: int
+    waiting_slots: int
+    waiting_budget: int
+    waiting_grammar: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepView:
+    """A step, its account, and the gauges after it."""
+
+    index: int
+    kind: StepKind
+    start_ns: int
+    duration_ms: float
+    floor_ms: float | None
+    efficiency: float | None
+    regime: Regime | None
+    bytes: int
+    flops: int
+    useful_floor_ms: float
+    lost_ms: Mapping[LostCause, float]
+    segments_ms: Mapping[str, float]
+    slices: Sequence[SliceView]
+    sampled_tokens: int
+    admitted: Sequence[RequestId]
+    preempted: Sequence[RequestId]
+    ended: Mapping[RequestId, FinishReason]
+    pool: PoolView
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimelineStep:
+    """A request's part of a step, and the requests that ran beside it."""
+
+    index: int
+    start_ns: int
+    duration_ms: float
+    start: int
+    length: int
+    recomputed: int
+    blocks: int
+    beside: Sequence[RequestId]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """A request, and which of the last steps ran it or made it wait."""
+
+    id: RequestId
+    prompt_tokens: int
+    generated_tokens: int
+    received_ns: int
+    ended_ns: int | None
+    finish_reason: FinishReason | None
+    stage: Stage
+    stages_ms: Mapping[Stage, float]
+    waited_steps: Mapping[Obstacle, int]  # that ended while it was in the queue, by its obstacle
+    steps: Sequence[TimelineStep]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,33 +110,35 @@ class PastStep:
     def account(self) -> StepAccount:
         return self.accounts[self.row]
 
-    def has(self, id: RequestId) -> bool:
-        return any(piece.id == id for piece in self.report.slices)
+    def slice_of(self, id: RequestId) -> SliceRecord | None:
+        return next((piece for piece in self.report.slices if piece.id == id), None)
 
-    def as_dict(self) -> dict[str, Any]:
+    def view(self) -> StepView:
         report, account = self.report, self.account
         wall_ns, floor = account.wall_ns, account.floor
-        efficiency = floor.s * 1e9 / wall_ns if floor is not None and wall_ns else None
-        return {
-            "index": report.index,
-            "kind": self.kind,
-            "start_ns": report.start_ns,
-            "duration_ms": wall_ns / 1e6,
-            "floor_ms": None if floor is None else floor.s * 1e3,
-            "efficiency": efficiency,
-            "regime": account.regime,
-            "bytes": account.work.bytes_total,
-            "flops": account.work.flops,
-            "useful_floor_ms": account.useful_floor_ns / 1e6,
-            "lost_ms": {str(cause): ns / 1e6 for cause, ns in account.lost_ns.items()},
-            "segments_ms": {name: ns / 1e6 for name, ns in _fields(report.segments).items()},
-            "slices": [_fields(piece) for piece in report.slices],
-            "sampled_tokens": len(report.tokens),
-            "admitted": report.admitted,
-            "preempted": report.preempted,
-            "ended": {ended.id: ended.reason for ended in report.ended},
-            "pool": _fields(report.pool),
-        }
+        return StepView(
+            index=report.index,
+            kind=self.kind,
+            start_ns=report.start_ns,
+            duration_ms=wall_ns / 1e6,
+            floor_ms=None if floor is None else floor.s * 1e3,
+            efficiency=floor.s * 1e9 / wall_ns if floor is not None and wall_ns else None,
+            regime=account.regime,
+            bytes=account.work.bytes_total,
+            flops=account.work.flops,
+            useful_floor_ms=account.useful_floor_ns / 1e6,
+            lost_ms={cause: ns / 1e6 for cause, ns in account.lost_ns.items()},
+            segments_ms={name: getattr(report.segments, name) / 1e6 for name in SEGMENTS},
+            slices=[
+                SliceView(p.id, p.start, p.length, p.rows, p.cached, p.recomputed, p.blocks)
+                for p in report.slices
+            ],
+            sampled_tokens=len(report.tokens),
+            admitted=report.admitted,
+            preempted=report.preempted,
+            ended={ended.id: ended.reason for ended in report.ended},
+            pool=_pool_view(report.pool),
+        )
 
 
 class History:
@@ -63,59 +148,65 @@ class History:
         self._steps: deque[PastStep] = deque(maxlen=_STEPS)
 
     def take(self, facts: Facts, accounts: BurstAccounts) -> None:
-        for row, (report, kind) in enumerate(zip(facts.reports, facts.kinds.tolist(), strict=True)):
+        kinds = facts.kinds.tolist()
+        for row, (report, kind) in enumerate(zip(facts.reports, kinds, strict=True)):
             self._steps.append(PastStep(report, KINDS[kind], accounts.steps, row))
 
-    def recent(self, count: int) -> list[dict[str, Any]]:
-        """View the last `count` steps, oldest first."""
+    def recent(self, count: int) -> list[StepView]:
+        """View the last steps, oldest first."""
         steps = list(self._steps)
-        return [step.as_dict() for step in steps[max(len(steps) - count, 0) :]]
+        return [step.view() for step in steps[max(len(steps) - count, 0) :]]
 
-    def timeline(self, entry: Entry) -> dict[str, Any]:
+    def timeline(self, entry: Entry) -> Timeline:
         """Tell which of the last steps ran a request, beside whom, and what it waited for."""
-        return {
-            "id": entry.id,
-            "prompt_tokens": entry.prompt_tokens,
-            "generated_tokens": entry.tokens,
-            "received_ns": entry.received_ns,
-            "ended_ns": entry.ended_ns,
-            "finish_reason": entry.finish_reason,
-            "stage": entry.stage,
-            "stages_ms": {str(stage): ns / 1e6 for stage, ns in entry.stage_ns.items()},
-            "waited_steps": self._waited(entry),
-            "steps": [_part(step, entry.id) for step in self._steps if step.has(entry.id)],
-        }
+        parts = ((step.report, step.slice_of(entry.id)) for step in self._steps)
+        return Timeline(
+            id=entry.id,
+            prompt_tokens=entry.prompt_tokens,
+            generated_tokens=entry.tokens,
+            received_ns=entry.received_ns,
+            ended_ns=entry.ended_ns,
+            finish_reason=entry.finish_reason,
+            stage=entry.stage,
+            stages_ms={stage: ns / 1e6 for stage, ns in entry.stage_ns.items()},
+            waited_steps=self._waited(entry),
+            steps=[_timeline_step(report, own) for report, own in parts if own is not None],
+        )
 
-    def _waited(self, entry: Entry) -> dict[str, int]:
-        """Count the steps that ended while it was in the queue, by what its head waited for."""
+    def _waited(self, entry: Entry) -> dict[Obstacle, int]:
+        """Count the steps that ended while it was in the queue, by what the queue waited for."""
         until_ns = entry.received_ns + entry.stage_ns[Stage.QUEUE]
         if entry.stage is Stage.QUEUE and entry.ended_ns is None:
             until_ns = 2**63
-        reasons: Counter[str] = Counter()
+        obstacles: Counter[Obstacle] = Counter()
         for step in self._steps:
             if entry.received_ns < step.report.end_ns <= until_ns:
-                pool = step.report.pool
-                reasons["kv"] += pool.waiting_kv > 0
-                reasons["slots"] += pool.waiting_slots > 0
-                reasons["budget"] += pool.waiting_budget > 0
-                reasons["grammar"] += pool.waiting_grammar > 0
-        return dict(reasons)
+                for obstacle in Obstacle:
+                    obstacles[obstacle] += obstacle in step.report.pool.waiting
+        return dict(obstacles)
 
 
-def _part(step: PastStep, id: RequestId) -> dict[str, Any]:
-    report = step.report
-    own = next(piece for piece in report.slices if piece.id == id)
-    return {
-        "index": report.index,
-        "start_ns": report.start_ns,
-        "duration_ms": (report.end_ns - report.start_ns) / 1e6,
-        "start": own.start,
-        "length": own.length,
-        "recomputed": own.recomputed,
-        "blocks": own.blocks,
-        "beside": [piece.id for piece in report.slices if piece.id != id],
-    }
+def _timeline_step(report: StepReport, own: SliceRecord) -> TimelineStep:
+    return TimelineStep(
+        index=report.index,
+        start_ns=report.start_ns,
+        duration_ms=(report.end_ns - report.start_ns) / 1e6,
+        start=own.start,
+        length=own.length,
+        recomputed=own.recomputed,
+        blocks=own.blocks,
+        beside=[piece.id for piece in report.slices if piece.id != own.id],
+    )
 
 
-def _fields(struct: Any) -> dict[str, Any]:
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}
+def _pool_view(pool: PoolState) -> PoolView:
+    return PoolView(
+        pool.free_blocks,
+        pool.cached_blocks,
+        pool.referenced_blocks,
+        pool.running,
+        waiting_kv=pool.waiting.get(Obstacle.KV, 0),
+        waiting_slots=pool.waiting.get(Obstacle.SLOTS, 0),
+        waiting_budget=pool.waiting.get(Obstacle.BUDGET, 0),
+        waiting_grammar=pool.waiting.get(Obstacle.GRAMMAR, 0),
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -26,7 +25,7 @@ from telemetry.books.ledger import Ledger
 from telemetry.engine.clock import EngineClock, Spans
 from telemetry.engine.model import EngineModel, engine_model
 from telemetry.engine.remeasure import PeakDoubt
-from telemetry.history import History
+from telemetry.history import History, StepView, Timeline
 from telemetry.objectives import resolve
 from telemetry.series.aliases import VllmAliases
 from telemetry.series.cpu_time import CpuTime
@@ -233,13 +232,13 @@ class Telemetry:
                 self._money.refresh(now_ns)
             return generate_latest(self._registry)
 
-    def recent_steps(self, n: int) -> list[dict[str, Any]]:
+    def recent_steps(self, n: int) -> list[StepView]:
         """View the last `n` steps that are kept, oldest first."""
         with self._own_time:
             self._book_due()
             return self._history.recent(n)
 
-    def request_timeline(self, id: RequestId, tenant: str) -> dict[str, Any] | None:
+    def request_timeline(self, id: RequestId, tenant: str) -> Timeline | None:
         """View one request, if it is the tenant's own."""
         with self._own_time:
             self._book_due()

@@ -212,7 +212,7 @@ class ScriptedLauncher:
 
 
 def refusal(kind: str, message: str) -> Fault:
-    return Fault(kind, message, 0, 0, (), PoolState(0, 0, 0, 0, 0, 0, 0))
+    return Fault(kind, message, 0, 0, (), PoolState(0, 0, 0, 0))
 
 
 def ready(model_dir: Path) -> Ready:

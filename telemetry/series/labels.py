@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.machine import MemoryLevel, PeakSource
-from core.request import FinishReason
+from core.request import FinishReason, Obstacle
 from costmodel.account import LostCause
 from costmodel.floor import Regime
 from telemetry.bill.entry import Stage
@@ -37,7 +37,6 @@ def _label(name: str, values: Sequence[str]) -> Label:
 
 SEGMENTS: Final = ("publish", "receive", "plan", "prepare", "forward", "sample", "commit")
 CONTEXTS: Final = ("decode_only", "mixed", "resumed")
-WAIT_REASONS: Final = ("kv", "slots", "budget", "grammar")
 TOKEN_KINDS: Final = ("prompt", "cached", "generated", "recomputed", "overrun")
 OBJECTIVES: Final = ("ttft", "itl", "e2e")
 FAULTS: Final = (
@@ -88,7 +87,7 @@ COVERED: Final = _label("of", ("weights", "kv"))
 CONTEXT: Final = _label("context", CONTEXTS)
 FINISH_REASON: Final = _label("finish_reason", tuple(FinishReason))
 PHASE: Final = _label("phase", tuple(Stage))
-WAIT_REASON: Final = _label("reason", WAIT_REASONS)
+WAIT_REASON: Final = _label("reason", tuple(Obstacle))
 OUTCOME: Final = _label("outcome", tuple(FinishReason))
 TOKEN_KIND: Final = _label("kind", TOKEN_KINDS)
 BLOCK_STATE: Final = _label("state", ("free", "cached", "referenced"))

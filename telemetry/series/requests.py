@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from core.request import FinishReason
+from core.request import FinishReason, Obstacle
 from core.wire import PoolState
 from costmodel.charges import WASTE, WasteCause
 from telemetry.bill.entry import Entry
@@ -12,7 +12,7 @@ from telemetry.books.accounts import BurstAccounts
 from telemetry.books.facts import Facts
 from telemetry.series.registry import Instruments
 
-NO_POOL = PoolState(0, 0, 0, 0, 0, 0, 0)
+NO_POOL = PoolState(0, 0, 0, 0)
 
 _ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
 _UNANSWERED = (FinishReason.FAILED, FinishReason.REFUSED)  # the caller did not wish it
@@ -124,8 +124,9 @@ class RequestSeries:
         """
         pool = self._pool
         self._running.set(pool.running)
-        self._waiting["kv"].set(pool.waiting_kv)
-        self._waiting["slots"].set(pool.waiting_slots)
-        self._waiting["grammar"].set(pool.waiting_grammar)
-        known = pool.running + pool.waiting_kv + pool.waiting_slots + pool.waiting_grammar
-        self._waiting["budget"].set(max(live - known, 0))
+        waiting = {obstacle: pool.waiting.get(obstacle, 0) for obstacle in Obstacle}
+        del waiting[Obstacle.BUDGET]
+        known = pool.running + sum(waiting.values())
+        waiting[Obstacle.BUDGET] = max(live - known, 0)
+        for obstacle, count in waiting.items():
+            self._waiting[obstacle].set(count)

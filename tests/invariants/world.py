@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from core.request import BlockId, FinishReason, Phase, Request, RequestId, SamplingParams
+from core.request import BlockId, FinishReason, Obstacle, Phase, Request, RequestId, SamplingParams
 from core.settings import Batching, SchedulerSettings
 from core.step import Slice, StepPlan, StepResult
 from core.wire import Ended
@@ -256,12 +256,12 @@ class World:
         state = self.scheduler.pool_state(waiting_grammar=0)
         budget_left = tokens_of(plan) < self.sizes.budget
         short_of_blocks = plan.preempted or (budget_left and state.running > len(plan.slices))
-        if state.waiting_slots and self.sizes.batching is Batching.CONTINUOUS:
+        if Obstacle.SLOTS in state.waiting and self.sizes.batching is Batching.CONTINUOUS:
             assert state.running == self.sizes.seqs
             assert not short_of_blocks or self.sizes.paced
-        if state.waiting_budget and not self.sizes.paced:
+        if Obstacle.BUDGET in state.waiting and not self.sizes.paced:
             assert tokens_of(plan) == self.sizes.budget or self._somebody_shares_soon(plan)
-        if state.waiting_kv:
+        if Obstacle.KV in state.waiting:
             assert state.running, "nothing runs and nobody is let in"
             assert short_of_blocks or state.running < self.sizes.seqs
 
@@ -351,9 +351,8 @@ class World:
         """S1, S13, S16: a recount by walking the requests."""
         phases = Counter(request.phase for request in self.live())
         state = self.scheduler.pool_state(waiting_grammar=0)
-        waiting = [state.waiting_kv, state.waiting_slots, state.waiting_budget]
-        assert sum(waiting) == phases[Phase.QUEUED]
-        assert sum(1 for count in waiting if count) <= 1, "two reasons for one wait"
+        assert sum(state.waiting.values()) == phases[Phase.QUEUED]
+        assert sum(1 for count in state.waiting.values() if count) <= 1, "two reasons for one wait"
         assert state.running == phases[Phase.PREFILL] + phases[Phase.DECODE]
         assert state.running <= self.sizes.seqs
         assert self.scheduler.has_work == bool(self.live())

@@ -8,7 +8,7 @@ import pytest
 from core.formats import CheckpointBytes, Expansion, KVFormat, MatrixFormat, Storage, WeightFormat
 from core.machine import Peak, Peaks, PeakSource
 from core.model import ModelConfig, RopeConfig, TensorRole
-from core.request import FinishReason, Grammar, GrammarKind, RequestId, SamplingParams
+from core.request import FinishReason, Grammar, GrammarKind, Obstacle, RequestId, SamplingParams
 from core.settings import EngineSettings
 from core.wire import (
     HEADER,
@@ -38,7 +38,7 @@ from core.wire import (
 )
 
 A = RequestId("a")
-POOL = PoolState(1, 2, 3, 4, 5, 6, 7, 8)
+POOL = PoolState(1, 2, 3, 4, {Obstacle.KV: 5, Obstacle.GRAMMAR: 6})
 ENDED = (Ended(A, FinishReason.FAILED, "nan"),)
 READY = Ready(
     ready_ns=1,

@@ -41,9 +41,6 @@ POOL = PoolState(
     cached_blocks=0,
     referenced_blocks=0,
     running=0,
-    waiting_kv=0,
-    waiting_slots=0,
-    waiting_budget=0,
 )
 
 

@@ -179,3 +179,10 @@ def test_a_step_without_slices_is_all_host_and_forward() -> None:
     assert account.charges == ()
     assert account.useful_floor_ns == 0
     assert sum(account.lost_ns.values()) == account.wall_ns
+
+
+@pytest.mark.parametrize("cause", WasteCause)
+def test_the_floor_of_wasted_tokens_is_lost_to_the_cause_of_that_name(cause: WasteCause) -> None:
+    step = report(piece("a", length=8), piece("b", length=8))
+    lost_ns = account_step(TINY, peaks(), step, {1: cause}).lost_ns
+    assert lost_ns[LostCause[cause.name]] > 0

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from core.errors import InvalidValue
 from core.machine import Peaks
-from core.request import FinishReason, Grammar, GrammarKind, RequestId, SamplingParams
+from core.request import FinishReason, Grammar, GrammarKind, Obstacle, RequestId, SamplingParams
 from core.settings import SchedulerSettings
 from core.step import StepPlan, StepResult
 from core.wire import (
@@ -334,7 +334,7 @@ def test_an_idle_engine_reports_an_empty_pool(requests: int) -> None:
     idle = harness.sent[-1]
     assert isinstance(idle, Idle)
     assert (idle.pool.referenced_blocks, idle.pool.free_blocks + idle.pool.cached_blocks) == (0, 64)
-    assert (idle.pool.running, idle.pool.waiting_kv) == (0, 0)
+    assert (idle.pool.running, idle.pool.waiting) == (0, {})
 
 
 # ── grammars ──────────────────────────────────────────────────────────────────────────────────
@@ -374,7 +374,7 @@ def test_a_request_waits_for_its_grammar_and_holds_up_nobody() -> None:
     harness.react = feed
     sent = harness.run(with_grammar("g"), submit("plain", max_tokens=4))
     assert harness.ended() == {"plain": FinishReason.LENGTH, "g": FinishReason.LENGTH}
-    waiting = [m.pool.waiting_grammar for m in sent if isinstance(m, StepReport)]
+    waiting = [m.pool.waiting.get(Obstacle.GRAMMAR, 0) for m in sent if isinstance(m, StepReport)]
     assert waiting == [1, 1, 1, 1, 0, 0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.request import Request, RequestId
+from core.request import Obstacle, Request, RequestId
 from core.settings import Batching, Switch
 from scheduler.record import slice_records
 from scheduler.shares import Shares
@@ -268,7 +268,7 @@ def test_who_comes_while_a_static_batch_runs_waits_for_a_slot() -> None:
     world.step()
     world.add(request("y"))
     world.step()
-    assert world.scheduler.pool_state(waiting_grammar=0).waiting_slots == 1
+    assert world.scheduler.pool_state(waiting_grammar=0).waiting == {Obstacle.SLOTS: 1}
 
 
 def test_without_a_kv_cache_every_token_is_computed_again_and_said_to_be() -> None:

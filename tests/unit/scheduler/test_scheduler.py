@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.request import FinishReason, Phase, Request, RequestId
+from core.request import FinishReason, Obstacle, Phase, Request, RequestId
 from core.step import StepPlan, StepResult
 from core.wire import Ended, SharedRun
 from scheduler.record import slice_records
@@ -361,9 +361,10 @@ def test_what_callers_must_not_add_is_refused(bad: Request, complaint: str) -> N
 # ── gauges ────────────────────────────────────────────────────────────────────────────────────
 
 
-def waiting(world: World) -> tuple[int, int, int]:
-    state = world.scheduler.pool_state(waiting_grammar=0)
-    return state.waiting_kv, state.waiting_slots, state.waiting_budget
+def waiting(world: World) -> tuple[int, ...]:
+    counts = world.scheduler.pool_state(waiting_grammar=0).waiting
+    assert Obstacle.GRAMMAR not in counts
+    return tuple(counts.get(why, 0) for why in (Obstacle.KV, Obstacle.SLOTS, Obstacle.BUDGET))
 
 
 def test_all_who_wait_do_so_for_the_reason_of_the_head() -> None:

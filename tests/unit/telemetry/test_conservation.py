@@ -13,6 +13,7 @@ from core.request import FinishReason, RequestId
 from core.settings import TelemetrySettings
 from core.wire import SharedRun, SliceRecord
 from telemetry.bill.cost import CostObject
+from telemetry.history import Timeline
 from tests.unit.costmodel.models import peaks, piece
 from tests.unit.telemetry.scripted import Scripted
 
@@ -94,18 +95,16 @@ class Workload:
         del self.computed[id]
         self.script.step(ms=1, preempted=(RequestId(id),))
 
-    def timeline(self, id: str) -> dict[str, Any]:
+    def timeline(self, id: str) -> Timeline:
         timeline = self.script.telemetry.request_timeline(RequestId(id), self.tenants[id])
         assert timeline is not None
         return timeline
 
     def late_stop(self) -> None:
         for id in list(self.known)[:1]:
-            tokens = self.timeline(id)
-            if tokens["generated_tokens"]:
-                self.script.telemetry.on_finish_sent(
-                    RequestId(id), tokens["generated_tokens"], FinishReason.STOP
-                )
+            tokens = self.timeline(id).generated_tokens
+            if tokens:
+                self.script.telemetry.on_finish_sent(RequestId(id), tokens, FinishReason.STOP)
 
     def abort(self) -> None:
         for id in list(self.known)[:1]:
@@ -162,7 +161,7 @@ def test_bills_and_waste_and_idle_sum_to_what_was_spent(seed: int, memory: float
     )
     assert sum(bill.flops for bill in bills) <= scrape("floorline_flops_total")
     steps = script.telemetry.recent_steps(10_000)
-    assert sum(step["bytes"] for step in steps) == scrape("floorline_bytes_moved_total")
+    assert sum(step.bytes for step in steps) == scrape("floorline_bytes_moved_total")
 
 
 @settings(max_examples=8)
@@ -175,8 +174,8 @@ def test_stages_of_a_request_sum_to_its_time_in_the_engine(seed: int) -> None:
         cost = workload.script.telemetry.cost([RequestId(id)])
         timeline = workload.timeline(id)
         stages_ms = cost.queue_ms + cost.prefill_ms + cost.decode_ms + cost.stalled_ms
-        until_ns = timeline["ended_ns"] or now_ns
-        assert stages_ms == pytest.approx((until_ns - timeline["received_ns"]) / 1e6)
+        until_ns = timeline.ended_ns or now_ns
+        assert stages_ms == pytest.approx((until_ns - timeline.received_ns) / 1e6)
 
 
 class OneByOne(Scripted):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import subprocess
+from dataclasses import fields
 
 import pytest
 
 from core.errors import SettingsError
 from core.machine import Peak, Peaks, PeakSource
-from core.request import DEFAULT_TENANT, FinishReason, RequestId
+from core.request import DEFAULT_TENANT, FinishReason, Obstacle, RequestId
 from core.settings import TelemetrySettings
 from core.wire import PoolState, SharedRun
+from telemetry.history import PoolView
 from telemetry.telemetry import Telemetry
 from tests.unit.costmodel.models import peaks, piece
 from tests.unit.telemetry.scripted import MS, Scripted
@@ -174,7 +176,9 @@ def test_a_stop_found_after_its_tokens_were_counted_still_ends_there() -> None:
     script.telemetry.on_finish_sent(other, 1, STOP)
     script.telemetry.forget([key])
     assert script.scrape()("floorline_tokens_total", kind="overrun") == 1
-    assert script.telemetry.request_timeline(other, DEFAULT_TENANT)["generated_tokens"] == 1  # type: ignore[index]
+    timeline = script.telemetry.request_timeline(other, DEFAULT_TENANT)
+    assert timeline is not None
+    assert timeline.generated_tokens == 1
 
 
 def test_a_row_that_fails_is_waste_and_ends_its_request_alone() -> None:
@@ -210,7 +214,7 @@ def test_requests_add_up_at_every_scrape() -> None:
     assert_request_law(script)
     keys = [script.receive(name) for name in "abc"]
     assert script.scrape()("floorline_requests_waiting", reason="budget") == 3
-    pool = PoolState(8, 0, 2, running=1, waiting_kv=1, waiting_slots=0, waiting_budget=1)
+    pool = PoolState(8, 0, 2, running=1, waiting={Obstacle.KV: 1, Obstacle.BUDGET: 1})
     script.step(piece("a", length=8), admitted=(keys[0],), pool=pool)
     scrape = script.scrape()
     assert scrape("floorline_requests_running") == 1
@@ -457,7 +461,7 @@ def test_headroom_is_in_requests_of_recent_size() -> None:
     script = Scripted()
     assert script.scrape()("floorline_kv_blocks", state="free") == 64
     one_request(script)
-    pool = PoolState(50, 0, 14, 0, 0, 0, 0)
+    pool = PoolState(50, 0, 14, 0)
     script.receive("b")
     script.step(piece("b", length=8), admitted=(RequestId("b"),), pool=pool)
     scrape = script.scrape()
@@ -469,7 +473,7 @@ def test_a_hit_of_the_prefix_index_is_counted_with_what_it_bought() -> None:
     script = Scripted(peaks=peaks(flops_per_s=10e9))
     a, b = script.receive("a"), script.receive("b")
     script.step(piece("a", length=32), admitted=(a,))
-    pool = PoolState(50, 4, 10, 2, 0, 0, 0)
+    pool = PoolState(50, 4, 10, 2)
     found = piece("b", start=16, length=16, cached=16)
     run = SharedRun((0, 1), 16)
     script.step(piece("a", start=32), found, admitted=(b,), shared=(run,), pool=pool)
@@ -499,7 +503,7 @@ def test_a_request_whose_grammar_is_being_compiled_waits_for_that() -> None:
     script = Scripted()
     script.receive("a")
     script.receive("b")
-    script.step(piece("a", length=8), pool=PoolState(8, 0, 2, 1, 0, 0, 0, waiting_grammar=1))
+    script.step(piece("a", length=8), pool=PoolState(8, 0, 2, 1, {Obstacle.GRAMMAR: 1}))
     scrape = script.scrape()
     assert scrape("floorline_requests_waiting", reason="grammar") == 1
     assert_request_law(script)
@@ -508,20 +512,26 @@ def test_a_request_whose_grammar_is_being_compiled_waits_for_that() -> None:
 def test_debug_views_tell_which_steps_ran_a_request_and_beside_whom() -> None:
     script = Scripted()
     a, b = script.receive("a"), script.receive("b")
-    blocked = PoolState(0, 0, 64, 1, 1, 0, 0)
+    blocked = PoolState(0, 0, 64, 1, {Obstacle.KV: 1})
     script.step(piece("a", length=32), admitted=(a,), pool=blocked)
     script.step(piece("a", start=32), piece("b", length=32), admitted=(b,), ended={"a": STOP})
     timeline = script.telemetry.request_timeline(b, DEFAULT_TENANT)
     assert timeline is not None
-    assert timeline["waited_steps"] == {"kv": 1, "slots": 0, "budget": 0, "grammar": 0}
-    assert [(s["index"], s["beside"]) for s in timeline["steps"]] == [(2, ["a"])]
-    assert [s["kind"] for s in script.telemetry.recent_steps(5)] == ["prefill", "mixed"]
+    assert timeline.waited_steps == {"kv": 1, "slots": 0, "budget": 0, "grammar": 0}
+    assert [(step.index, step.beside) for step in timeline.steps] == [(2, ["a"])]
+    assert [step.kind for step in script.telemetry.recent_steps(5)] == ["prefill", "mixed"]
+    assert script.telemetry.recent_steps(2)[0].pool == PoolView(0, 0, 64, 1, 1, 0, 0, 0)
     assert len(script.telemetry.recent_steps(1)) == 1
     script.telemetry.forget([a])
     assert script.telemetry.request_timeline(a, DEFAULT_TENANT) is not None, (
         "the ring still knows it"
     )
     assert script.telemetry.request_timeline(RequestId("nobody"), DEFAULT_TENANT) is None
+
+
+def test_a_view_of_the_pool_has_each_obstacle() -> None:
+    names = [field.name for field in fields(PoolView)]
+    assert names[-len(Obstacle) :] == [f"waiting_{obstacle}" for obstacle in Obstacle]
 
 
 def test_what_is_kept_of_past_requests_is_bounded() -> None:
