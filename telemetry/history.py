@@ -1,4 +1,4 @@
-"""The last steps, for whoever asks "slow at what?". Ids and counts only, never text.
+"""The last steps, which answer the question "slow at what?". Ids and counts only, never text.
 
 The views become JSON as they are: the order of their fields is the order of the keys.
 """

@@ -11,10 +11,10 @@ from typing import Final
 from core.amounts import goal_s
 from core.errors import SettingsError
 from core.settings import TelemetrySettings
-from telemetry.series.catalog import METRICS, Kind, Needs
+from telemetry.series.catalog import METRICS, MetricKind, Needs
 from telemetry.series.labels import OBJECTIVES
 
-MAX_BUCKETS: Final = 50  # of a histogram: they multiply the series
+MAX_BUCKETS: Final = 50  # of one histogram: each is a series
 
 _ALIASES: Final = ("vllm",)
 
@@ -30,7 +30,7 @@ class Resolved:
 
     @property
     def needs(self) -> frozenset[Needs]:
-        """Which optional metrics they ask for."""
+        """Say which optional metrics they ask for."""
         given = (
             (Needs.PRICE, self.price_nusd_per_hour is not None),
             (Needs.SLO, bool(self.objectives_ns)),
@@ -59,7 +59,7 @@ def parse_slo(text: str) -> dict[str, int]:
     """Read "ttft=500ms,itl=50ms" as nanoseconds by objective.
 
     Raises:
-        SettingsError: an unknown or repeated objective, or a limit that is no time with its unit.
+        SettingsError: an unknown or repeated objective, or a limit that is not a time with a unit.
     """
     limits: dict[str, int] = {}
     for item in text.split(","):
@@ -77,9 +77,9 @@ def parse_buckets(text: str) -> dict[str, tuple[float, ...]]:
     """Read "step_duration_seconds=0.01,0.1;step_batch_requests=1,8" as bounds by histogram.
 
     Raises:
-        SettingsError: no histogram of that name, or bounds that are not finite and rising.
+        SettingsError: there is no such histogram, or its bounds are not finite and rising.
     """
-    known = {row.name for row in METRICS if row.kind is Kind.HISTOGRAM}
+    known = {row.name for row in METRICS if row.kind is MetricKind.HISTOGRAM}
     buckets: dict[str, tuple[float, ...]] = {}
     for item in text.split(";"):
         name, _, bounds = (piece.strip() for piece in item.partition("="))

@@ -43,8 +43,8 @@ log = logging.getLogger("floorline.telemetry")
 class Telemetry:
     """The server's one door to metrics, bills and timelines.
 
-    A step is booked a little later, together with others: one step alone takes several times as
-    long. Whoever asks or tells something finds the books up to date.
+    Steps are booked together, a little later: one at a time would take several times as long.
+    A method that reads or ends something books the steps that are due first.
 
     Invariant: received = refused + finished + aborted + failed + live, at every scrape.
     Raises:
@@ -94,7 +94,7 @@ class Telemetry:
     def on_report(self, report: StepReport) -> None:
         """Take a step; call it right after its tokens went to the streams.
 
-        Cost: an append; after every few steps, what booking them takes.
+        Cost: an append; where it fills a burst, booking that burst.
         """
         if self._burst.collect(report, self._now_ns()):
             with self._own_time:
@@ -132,7 +132,7 @@ class Telemetry:
             return self._engine is not None and self._doubt.asks(self._engine.peaks, self._now_ns())
 
     def on_peaks(self, peaks: Peaks) -> None:
-        """Divide by what was measured from here on; floors of past steps stay as they were."""
+        """Use new peaks for the steps from here on; floors of past steps stay as they were."""
         with self._own_time:
             self._book_due()
             assert self._engine is not None, "peaks before Ready"
@@ -178,9 +178,10 @@ class Telemetry:
         received_ns: int | None = None,
         shares_prompt: bool = False,
     ) -> None:
-        """Open a request at its Submit; its time runs from the first receipt, or from now.
+        """Open a request at its Submit; its time runs from `received_ns`, or from now.
 
-        One that `shares_prompt` is a further choice: `usage` counts the prompt with the first.
+        With `shares_prompt` it is a further choice: `usage` counts the prompt with the first one.
+        Steps that are due are not booked here: none of them ran this request, and it waits.
         """
         with self._own_time:
             at_ns = self._now_ns() if received_ns is None else received_ns
@@ -214,7 +215,7 @@ class Telemetry:
             return timings_of([self._ledger[id] for id in ids], self._now_ns())
 
     def forget(self, ids: Sequence[RequestId]) -> None:
-        """Say that the response is done; a bounded ring still knows the last requests."""
+        """Say that the response is done; only the timelines of the last requests are kept."""
         with self._own_time:
             self._ledger.forget(ids)
 

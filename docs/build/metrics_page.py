@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from telemetry.series.catalog import METRICS, MODEL, PREFIX, Kind, Metric
+from telemetry.series.catalog import METRICS, MODEL, PREFIX, Metric, MetricKind
 from telemetry.series.labels import Label
 
 _HEAD = f"""# Metrics
@@ -21,7 +21,7 @@ With `--metric-aliases vllm` the names that vLLM's dashboards know come as well
 def page() -> str:
     """Give the whole page as text."""
     bound = sum(row.max_series for row in METRICS)
-    buckets = "\n".join(_buckets(row) for row in METRICS if row.kind is Kind.HISTOGRAM)
+    buckets = "\n".join(_buckets(row) for row in METRICS if row.kind is MetricKind.HISTOGRAM)
     return (
         _HEAD
         + "".join(_row(row) for row in METRICS)

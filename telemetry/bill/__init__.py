@@ -1,1 +1,1 @@
-"""What one request is charged: its entry, its cost object, money. No series."""
+"""One request's bill: its entry, its cost object, the price of time. No series."""

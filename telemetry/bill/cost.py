@@ -14,7 +14,7 @@ from telemetry.bill.entry import Entry, Stage
 class CostObject:
     """Additive fields are sums over the generations; ratios are ratios of sums.
 
-    None is unknown: no token yet, no peak to make a floor of, or no price.
+    None means unknown: there is no token yet, no peak, or no price.
     """
 
     queue_ms: float
@@ -99,7 +99,7 @@ def timings_of(entries: Sequence[Entry], now_ns: int) -> Timings:
 
 
 def _stage_ns(entry: Entry, stage: Stage, now_ns: int) -> int:
-    """A stage's time, up to now where it is the running one."""
+    """Give a stage's time; the current stage's runs up to now."""
     running = entry.stage is stage and entry.ended_ns is None
     return entry.stage_ns[stage] + (max(now_ns - entry.since_ns, 0) if running else 0)
 
@@ -111,7 +111,7 @@ def _floor_ns(entries: Sequence[Entry]) -> int | None:
 
 
 def _regime(entries: Sequence[Entry]) -> str | None:
-    """The regime of most of the steps' time; of two with as much, the first of `REGIMES`."""
+    """Give the regime with the most step time; of equals, the first in `REGIMES`."""
     sums = [sum(entry.regime_ns.get(regime, 0) for entry in entries) for regime in REGIMES]
     longest = max(sums)
     return str(REGIMES[sums.index(longest)]) if longest else None

@@ -23,13 +23,13 @@ class Stage(StrEnum):
     STALLED = "stalled"  # from a preemption to the next token
 
 
-_DECODE: Final = Stage.DECODE  # a class of an enum is slow to ask
+_DECODE: Final = Stage.DECODE  # looking a member up in its enum is slow
 _NO_TIME: Final = dict.fromkeys(Stage, 0)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Entry:
-    """Mutable, and mutated by the event loop only.
+    """Only the event loop changes it.
 
     Invariant: `stage_ns` sums to the time from `received_ns` to `since_ns`.
     Units: `_ns` monotonic moments or spans; `nusd` 1e-9 US dollars.
@@ -39,7 +39,7 @@ class Entry:
     tenant: str
     prompt_tokens: int
     received_ns: int
-    since_ns: int  # the current stage's begin
+    since_ns: int  # when the current stage began
     shares_prompt: bool = False  # `usage` counts the prompt with another choice
     stage: Stage = Stage.QUEUE
     stage_ns: dict[Stage, int] = field(default_factory=_NO_TIME.copy)
@@ -49,10 +49,10 @@ class Entry:
     last_token_ns: int = 0
     resumed: bool = False  # preempted since its last token
     finish_tokens: int | None = None  # the server found a stop: further tokens are overrun
-    finish_reason: FinishReason | None = None  # set before `ended_ns` where tokens are due still
-    ended_ns: int | None = None  # for its caller
+    finish_reason: FinishReason | None = None  # set while tokens of the answer may still be due
+    ended_ns: int | None = None  # as its caller sees it
     released: bool = False  # the engine's terminal event came
-    forgotten: bool = False  # nobody will ask any more
+    forgotten: bool = False  # its response is done
 
     bytes_read: int = 0
     bytes_written: int = 0
@@ -76,7 +76,7 @@ class Entry:
 
     @property
     def overran(self) -> bool:
-        """Whether whatever is sampled next comes after the end that the server found."""
+        """Whether the next token comes after the end that the server found."""
         return self.finish_tokens is not None and self.tokens >= self.finish_tokens
 
     @property
@@ -84,7 +84,7 @@ class Entry:
         return 0 if self.first_token_ns is None else self.last_token_ns - self.first_token_ns
 
     def enter(self, stage: Stage, at_ns: int) -> None:
-        """Move to `stage`; a moment before the last move counts as that move's."""
+        """Move to `stage`; a moment before the last move counts as the moment of that move."""
         at_ns = max(at_ns, self.since_ns)
         self.stage_ns[self.stage] += at_ns - self.since_ns
         self.stage, self.since_ns = stage, at_ns
@@ -112,9 +112,9 @@ class Entry:
             self.end(self.finish_reason, at_ns)
 
     def finish(self, n_tokens: int, reason: FinishReason, at_ns: int) -> int:
-        """Take the end that the server found; it holds from the `n_tokens`-th token on.
+        """Take the end that the server found: the answer has `n_tokens`.
 
-        Returns: tokens counted before that turn out to be overrun.
+        Returns: how many tokens that were counted already turn out to be overrun.
         """
         surplus = max(self.tokens - n_tokens, 0)
         self.tokens -= surplus
@@ -124,7 +124,7 @@ class Entry:
         return surplus
 
     def end(self, reason: FinishReason, at_ns: int) -> None:
-        """Stop its clocks; what the caller was told first holds."""
+        """Stop its clocks; if it has ended before, the first end stays."""
         if self.ended_ns is None:
             self.enter(self.stage, at_ns)
             self.ended_ns, self.finish_reason = self.since_ns, reason
@@ -132,7 +132,7 @@ class Entry:
     def took_part(
         self, steps: Sequence[int], steps_ns: Sequence[int], batch_sum: int, again: int
     ) -> None:
-        """Count steps that served it, by regime, those without a floor last."""
+        """Count steps that served it, by regime; steps without a floor come last."""
         self.steps += sum(steps)
         self.steps_ns += sum(steps_ns)
         self.steps_without_floor += steps[-1]

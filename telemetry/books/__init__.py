@@ -1,1 +1,1 @@
-"""Books of a burst of steps: who took part, who pays. Knows no HTTP."""
+"""Steps to bills: the ledger, a burst's facts and accounts, what each request pays. No series."""

@@ -18,7 +18,7 @@ from telemetry.engine.clock import Spans
 
 
 class StepKind(StrEnum):
-    """What a step's slices belong to."""
+    """What a step's slices were run for."""
 
     PREFILL = "prefill"  # prompts only, or tokens that are computed again
     DECODE = "decode"  # answers only
@@ -49,19 +49,19 @@ class Facts:
     slices: Slices
     requests: Ints  # places in `entries`
     decodes: Bools  # whether it is of an answer, and not of a prompt or computed again
-    block_ns: Ints  # for how long it held how many blocks, since the request's slice before it
+    block_ns: Ints  # blocks held × the time since its request's previous slice
 
-    # of each token
-    first_token_ns: Sequence[int]  # since receipt, of an answer's first
-    resumed_ns: Sequence[int]  # since the one before, of one that a preemption divides from it
-    gap_ns: Ints  # since the one before, of all others
-    gap_steps: Ints  # the step of each gap
+    # of each token of an answer
+    first_token_ns: Sequence[int]  # of first tokens: time since receipt
+    resumed_ns: Sequence[int]  # of first tokens after a preemption: time since the one before
+    gap_ns: Ints  # of all others: time since the one before
+    gap_steps: Ints  # and the step of each
 
     # of all steps together
     spans: Spans  # what the clock found
     preemptions: int
-    hit_tokens: int  # of admissions: those that the prefix index had
-    missed_tokens: int  # and those that it had not
+    hit_tokens: int  # known tokens of admitted requests that the prefix index had
+    missed_tokens: int  # and that it did not have
     cached_tokens: int  # hits as `usage` counts them
 
     @property

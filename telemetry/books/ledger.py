@@ -85,7 +85,7 @@ class Ledger:
                 self._recent.popitem(last=False)
 
     def _known(self, tenant: str) -> str:
-        """Map a tenant to a label value: past the limit, all are `other`."""
+        """Map a tenant to a label value: beyond the limit it is `other`."""
         if tenant in self._tenants:
             return tenant
         if tenant in (SHARED_TENANT, OTHER) or len(self._tenants) >= MAX_TENANTS:

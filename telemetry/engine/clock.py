@@ -10,7 +10,7 @@ class Spans(NamedTuple):
 
     idle: int
     gap: int  # the engine's host time between records
-    wall: int  # what the engine's life grew by
+    wall: int  # how much longer the engine has lived
     calibration: int = 0  # an idle engine measured its peaks
 
     @property
@@ -36,7 +36,7 @@ class EngineClock:
         self._mark_ns = ready_ns
 
     def stop(self) -> None:
-        """End with the engine. What it did after its last record nobody knows."""
+        """End with the engine. The time after its last record is unknown and not counted."""
         self.running = self._idle = self._measuring = False
 
     def record(self, start_ns: int, end_ns: int) -> Spans:
@@ -52,10 +52,10 @@ class EngineClock:
         return spans
 
     def extend(self, now_ns: int) -> Spans:
-        """Bring an idle engine's time up to now; a busy engine reports for itself.
+        """Bring an idle engine's time up to now; a busy engine reports its own.
 
-        To be asked only where no request is live: the engine may run one already whose step is not
-        yet reported, and a counter that ran ahead could not go back.
+        Call it only while no request is live. The engine may already run a step that it has not
+        reported, and a counter that ran ahead could not go back.
         """
         return self._advance(now_ns, now_ns) if self._idle else Spans(0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""What `Ready` says about the engine, checked: a cost model that misses bytes makes no floor."""
+"""Checks what `Ready` says about the engine: without a cost model of every byte, no floor."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ class EngineModel:
     arithmetic: Arithmetic
     peaks: Peaks
     coverage: Mapping[str, float]  # predicted / allocated bytes, of weights and of kv
-    exact: bool  # whether it is 1 in every part, so that there can be a floor
+    exact: bool  # whether coverage is 1 in every part, so that there can be a floor
 
     def with_peaks(self, peaks: Peaks) -> EngineModel:
-        """The same model on a machine that was measured again."""
+        """Give the same model on a machine that was measured again."""
         return replace(self, peaks=peaks) if self.exact else self
 
 
 def engine_model(ready: Ready) -> EngineModel:
-    """Hold what the engine allocated against what the cost model predicts; warn by name."""
+    """Compare what the engine allocated with what the cost model predicts; warn by name."""
     predicted = weight_bytes(ready.model, ready.storage)
     for role in sorted(predicted.keys() | ready.weight_bytes.keys()):
         expected, allocated = predicted.get(role, 0), ready.weight_bytes.get(role, 0)

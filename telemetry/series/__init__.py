@@ -1,1 +1,1 @@
-"""Prometheus series: their catalogue, labels, registry, and the meters that feed them."""
+"""Prometheus series: their catalogue, labels, registry, and the books that count them."""

@@ -1,4 +1,4 @@
-"""Emits our numbers under the names that vLLM's dashboards and autoscalers know as well.
+"""Exports our numbers under vLLM's names too, for dashboards and autoscalers made for vLLM.
 
 Nothing is counted twice: every alias is read from our own metric at the scrape.
 """

@@ -17,14 +17,14 @@ PREFIX: Final = "floorline_"
 MODEL: Final = "model"  # the label that every series carries
 
 
-class Kind(StrEnum):
+class MetricKind(StrEnum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
 
 
 class Needs(StrEnum):
-    """A setting without which the metric is not exported at all."""
+    """The setting that has a metric exported."""
 
     NOTHING = ""
     PRICE = "--price-per-hour"
@@ -33,10 +33,10 @@ class Needs(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row of the table; `name` comes without the prefix."""
+    """One row of the table."""
 
-    name: str
-    kind: Kind
+    name: str  # without the prefix
+    kind: MetricKind
     help: str
     labels: tuple[Label, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -45,7 +45,7 @@ class Metric:
     @property
     def max_series(self) -> int:
         """Bound the lines of a scrape: a histogram has its buckets, +Inf, a sum and a count."""
-        samples = len(self.buckets) + 3 if self.kind is Kind.HISTOGRAM else 1
+        samples = len(self.buckets) + 3 if self.kind is MetricKind.HISTOGRAM else 1
         return prod(label.size for label in self.labels) * samples
 
 
@@ -65,15 +65,15 @@ INTENSITY: Final = _geometric(0.125, 2, 16)
 
 
 def _counter(name: str, help: str, *labels: Label, needs: Needs = Needs.NOTHING) -> Metric:
-    return Metric(name, Kind.COUNTER, help, labels, needs=needs)
+    return Metric(name, MetricKind.COUNTER, help, labels, needs=needs)
 
 
 def _gauge(name: str, help: str, *labels: Label, needs: Needs = Needs.NOTHING) -> Metric:
-    return Metric(name, Kind.GAUGE, help, labels, needs=needs)
+    return Metric(name, MetricKind.GAUGE, help, labels, needs=needs)
 
 
 def _histogram(name: str, buckets: tuple[float, ...], help: str, *labels: Label) -> Metric:
-    return Metric(name, Kind.HISTOGRAM, help, labels, buckets)
+    return Metric(name, MetricKind.HISTOGRAM, help, labels, buckets)
 
 
 METRICS: Final = (

@@ -7,7 +7,10 @@ from collections.abc import Callable
 
 
 class CpuTime:
-    """Tells `count` the CPU time of this thread between entering and leaving, in ns."""
+    """Calls `count` with the CPU time that this thread took between entering and leaving.
+
+    Units: ns. It cannot be entered twice at a time.
+    """
 
     def __init__(self, count: Callable[[int], None]) -> None:
         self._count = count

@@ -1,4 +1,4 @@
-"""The closed sets that label values come from. Never a request id, a prompt, a path in a label.
+"""The closed sets that label values come from: no request id, prompt or path is in a label.
 
 A value is listed only where the code can make its series non-zero.
 """
@@ -20,11 +20,11 @@ from telemetry.books.ledger import MAX_TENANTS, OTHER
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A label and what it may hold; `limit` bounds a set that is known at run time only."""
+    """A label and what it may hold."""
 
     name: str
-    values: tuple[str, ...] = ()
-    limit: int = 0
+    values: tuple[str, ...] = ()  # empty where they are known at run time only
+    limit: int = 0  # how many values there can be then
 
     @property
     def size(self) -> int:
@@ -106,5 +106,5 @@ CODE: Final = _label("code", CODES)
 
 
 def one(name: str) -> Label:
-    """A label that has one value as long as an engine lives."""
+    """Give a label that has one value as long as an engine lives."""
     return Label(name, limit=1)

@@ -41,7 +41,7 @@ class MemorySeries:
         self._show(pool.free_blocks, pool.cached_blocks, pool.referenced_blocks)
 
     def gone(self) -> None:
-        """The engine died and its store with it."""
+        """Show an empty store: the engine died and its store with it."""
         self._show(0, 0, 0)
 
     def take(self, facts: Facts, accounts: BurstAccounts) -> None:

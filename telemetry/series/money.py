@@ -9,8 +9,8 @@ from costmodel.split import sums_by
 from telemetry.books.accounts import BurstAccounts
 from telemetry.books.facts import Facts
 from telemetry.books.ledger import SHARED_TENANT
+from telemetry.series.recent_sums import RecentSums
 from telemetry.series.registry import Counter, Instruments
-from telemetry.series.window import RecentSums
 
 NUSD: Final = 1e-9
 

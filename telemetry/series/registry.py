@@ -26,7 +26,7 @@ from prometheus_client.samples import Sample
 from prometheus_client.utils import floatToGoString
 
 from costmodel.split import Floats, Ints
-from telemetry.series.catalog import METRICS, MODEL, PREFIX, Kind, Metric, Needs
+from telemetry.series.catalog import METRICS, MODEL, PREFIX, Metric, MetricKind, Needs
 
 NS: Final = 1e-9  # the scale of a counter of nanoseconds
 
@@ -89,7 +89,7 @@ class Histogram:
 class Instruments(Collector):
     """All metrics of one model in one registry.
 
-    Invariant: a child's label values are in the table's sets; anything else is our bug.
+    Invariant: a child's label values are in the table's sets; another value is our bug.
     """
 
     def __init__(
@@ -176,8 +176,8 @@ class Instruments(Collector):
         return shown
 
 
-_FAMILIES: Final[Mapping[Kind, Any]] = {
-    Kind.COUNTER: CounterMetricFamily,
-    Kind.GAUGE: GaugeMetricFamily,
-    Kind.HISTOGRAM: HistogramMetricFamily,
+_FAMILIES: Final[Mapping[MetricKind, Any]] = {
+    MetricKind.COUNTER: CounterMetricFamily,
+    MetricKind.GAUGE: GaugeMetricFamily,
+    MetricKind.HISTOGRAM: HistogramMetricFamily,
 }

@@ -15,7 +15,10 @@ from telemetry.series.registry import Instruments
 NO_POOL = PoolState(0, 0, 0, 0)
 
 _ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
-_UNANSWERED = (FinishReason.FAILED, FinishReason.REFUSED)  # the caller did not wish it
+_UNANSWERED = (
+    FinishReason.FAILED,
+    FinishReason.REFUSED,
+)  # not by the caller's wish
 _RECOMPUTE, _OVERRUN = WASTE.index(WasteCause.RECOMPUTE), WASTE.index(WasteCause.OVERRUN)
 
 

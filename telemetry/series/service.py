@@ -13,7 +13,7 @@ from telemetry.series.registry import Counter, Instruments
 
 
 class ServiceSeries:
-    """Gauges of value 1 carry facts in their labels; they change with the engine."""
+    """Gauges of value 1 carry facts in their labels; a new engine replaces them."""
 
     def __init__(self, make: Instruments) -> None:
         self._make = make

@@ -16,14 +16,14 @@ from costmodel.work import Work
 from telemetry.books.accounts import BurstAccounts
 from telemetry.books.facts import KINDS, Facts, StepKind
 from telemetry.engine.clock import Spans
+from telemetry.series.recent_sums import RecentSums
 from telemetry.series.registry import NS, Counter, Instruments
-from telemetry.series.window import RecentSums
 
 _BUSY_WINDOW_S: Final = 10
 
 
 class _KindSeries:
-    """What is told apart by kind of step."""
+    """The series of steps of one kind."""
 
     def __init__(self, make: Instruments, kind: StepKind) -> None:
         self._duration = make.histogram("step_duration_seconds", kind=kind)
@@ -38,7 +38,7 @@ class _KindSeries:
         }
 
     def take(self, here: Bools, accounts: StepAccounts) -> None:
-        """Count those of the steps that are `here`."""
+        """Count the steps for which `here` is true."""
         slices, work, wall_s = accounts.slices, accounts.work, accounts.wall_ns * NS
         self._duration.observe_all(wall_s[here])
         self._requests.observe_all(slices.counts[here])
@@ -56,7 +56,7 @@ class _KindSeries:
 
 
 class StepSeries:
-    """Every child is bound here, once, but for a cause that is rare."""
+    """Every child is bound here, once, except for a cause that is rare."""
 
     def __init__(self, make: Instruments) -> None:
         self._make = make
@@ -64,7 +64,7 @@ class StepSeries:
         self._lost: dict[LostCause, Counter] = {
             cause: make.counter("lost_seconds_total", NS, cause=str(cause))
             for cause in LostCause
-            if cause is not LostCause.UNKNOWN_PEAK  # bound where it happens
+            if cause is not LostCause.UNKNOWN_PEAK  # bound when it first occurs
         }
         self._wall = make.counter("engine_wall_seconds_total", NS)
         self._segments = make.counters("step_segment_seconds_total", "segment", NS)
@@ -83,7 +83,7 @@ class StepSeries:
         self._busy = RecentSums(_BUSY_WINDOW_S, 3)  # step, bytes / peak, FLOPs / peak; in s
 
     def peaks(self, peaks: Peaks) -> None:
-        """Export what floors divide by; what is unknown has no series."""
+        """Export the peaks that floors divide by; an unknown peak has no series."""
         for name in ("peak_bytes_per_second", "peak_flops_per_second"):
             self._make.clear(name)
         for level, peak in ((MemoryLevel.DRAM, peaks.dram), (MemoryLevel.CACHE, peaks.cache)):
@@ -129,19 +129,19 @@ class StepSeries:
         self._lost[cause].inc(ns)
 
     def spans(self, spans: Spans) -> None:
-        """Book what the clock found outside of records."""
+        """Count time in which no step ran, and what the engine's life grew by."""
         self._wall.inc(spans.wall)
-        if spans.resting:  # records tile a busy engine's time
+        if spans.resting:  # a busy engine never rests
             self.lost(LostCause.IDLE, spans.idle)
             self.lost(LostCause.CALIBRATION, spans.calibration)
             self.lost(LostCause.HOST, spans.gap)
 
     def published(self, ns: int) -> None:
-        """Book sending the last record before an idle span; its time is a gap of the clock."""
+        """Count sending the last record before an idle span; the clock has its time as a gap."""
         self._segments["publish"].inc(ns)
 
     def refresh(self, now_ns: int) -> None:
-        """Bring the gauges of the last seconds up to now; without steps nothing was used."""
+        """Bring the gauges of the last seconds up to now; they are 0 without steps."""
         busy_s, memory_s, compute_s = self._busy.sums(now_ns)
         self._mbu.set(memory_s / busy_s if busy_s else 0.0)
         self._mfu.set(compute_s / busy_s if busy_s else 0.0)

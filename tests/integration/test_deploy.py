@@ -15,7 +15,7 @@ import yaml
 
 from deploy.grafana import build
 from server.cli.options import OPTIONS, parse
-from telemetry.series.catalog import METRICS, PREFIX, Kind, Metric
+from telemetry.series.catalog import METRICS, PREFIX, Metric, MetricKind
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -68,7 +68,7 @@ def expressions() -> list[str]:
 
 
 def samples_of(metric: Metric) -> list[str]:
-    endings = ("_bucket", "_sum", "_count") if metric.kind is Kind.HISTOGRAM else ("",)
+    endings = ("_bucket", "_sum", "_count") if metric.kind is MetricKind.HISTOGRAM else ("",)
     return [PREFIX + metric.name + ending for ending in endings]
 
 

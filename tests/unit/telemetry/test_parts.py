@@ -10,8 +10,8 @@ from prometheus_client.core import HistogramMetricFamily
 from costmodel.slices import ints
 from telemetry.bill.money import TimePrice
 from telemetry.engine.clock import EngineClock, Spans
+from telemetry.series.recent_sums import RecentSums
 from telemetry.series.registry import Histogram
-from telemetry.series.window import RecentSums
 
 
 def test_time_between_records_is_idle_only_where_the_engine_said_so() -> None:

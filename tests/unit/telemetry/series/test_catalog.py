@@ -14,7 +14,7 @@ from docs.build.metrics_page import page
 from server.contract.validation import Validator
 from server.http.openapi import openapi
 from telemetry.books.ledger import OTHER
-from telemetry.series.catalog import METRICS, PREFIX, Kind, Needs
+from telemetry.series.catalog import METRICS, PREFIX, MetricKind, Needs
 from telemetry.series.labels import ROUTES
 from telemetry.series.registry import Instruments
 from tests.unit.costmodel.models import piece
@@ -32,9 +32,9 @@ def test_the_page_is_made_of_the_table() -> None:
 def test_a_row_keeps_the_naming_rules(row: object) -> None:
     metric = next(known for known in METRICS if known is row)
     assert re.fullmatch(r"[a-z][a-z0-9_]+", metric.name)
-    assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
+    assert metric.name.endswith("_total") == (metric.kind is MetricKind.COUNTER)
     assert metric.help.endswith(".")
-    assert bool(metric.buckets) == (metric.kind is Kind.HISTOGRAM)
+    assert bool(metric.buckets) == (metric.kind is MetricKind.HISTOGRAM)
     assert list(metric.buckets) == sorted(set(metric.buckets))
     assert all(label.size for label in metric.labels)
 
