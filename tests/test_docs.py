@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from core.errors import ServiceError
+from core.request import Obstacle
 from costmodel.account import LostCause
-from scheduler.waiting import Obstacle
 from server.http.errors import TABLE
 from tests.pages import ROOT, blocks
 from tests.test_architecture import MAY_IMPORT

@@ -111,7 +111,7 @@ def test_a_step_in_the_cache_is_held_against_the_rate_of_its_own_working_set() -
     curve = ((row, 8e9), (3 * row, 5e9))
     device = replace(peaks(1e9, 1e15, 5e9, cache_bytes=6 * row), cache_curve=curve)
     many = [report(distinct_token_ids=count) for count in (1, 2, 3, 5, 6, 7)]
-    floors = account_steps(TINY, device, many, [{}] * len(many)).floors
+    floors = account_steps(TINY, device, many, slices_of(many), [{}] * len(many)).floors
     assert floors.in_cache.tolist() == [True] * 5 + [False]
     rates = np.array([8e9, 8e9, 5e9, 5e9, 5e9, 1e9])
     assert np.allclose(floors.memory_s * rates, row * np.array([1, 2, 3, 5, 6, 7]))
@@ -122,7 +122,8 @@ def test_a_step_in_the_cache_is_held_against_the_rate_of_its_own_working_set() -
 def test_a_set_smaller_than_any_that_was_read_is_held_against_the_smallest() -> None:
     row = TINY.embedding_row_bytes
     device = replace(peaks(1e9, 1e15, 5e9, cache_bytes=8 * row), cache_curve=((4 * row, 9e9),))
-    floors = account_steps(TINY, device, [report(distinct_token_ids=1)], [{}]).floors
+    steps = [report(distinct_token_ids=1)]
+    floors = account_steps(TINY, device, steps, slices_of(steps), [{}]).floors
     assert floors.memory_s[0] == pytest.approx(row / 9e9)
     assert (
         floor_of(account_step(TINY, device, report(distinct_token_ids=1), {}).work, device)
