@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from core.errors import ServiceError
+from core.request import FinishReason
 from core.settings import EngineSettings
-from core.wire import Ready
+from core.wire import Ready, TokenLogprobs
 from server.engines.client import EngineClient
 from server.engines.supervisor import launch_process
+
+
+class QuietListener:
+    """Reads no token; it keeps the end, and tells of it."""
+
+    def __init__(self, on_end: Callable[[], None] = lambda: None) -> None:
+        self.end: FinishReason | ServiceError | None = None
+        self._on_end = on_end
+
+    def started(self, cached_tokens: int) -> None: ...
+    def prompt_scored(self, scored: TokenLogprobs) -> None: ...
+    def token(self, token: int, logprobs: TokenLogprobs | None) -> int | None:
+        return None
+
+    def ended(self, reason: FinishReason) -> None:
+        self.end = reason
+        self._on_end()
+
+    def failed(self, error: ServiceError) -> None:
+        self.end = error
+        self._on_end()
 
 
 @asynccontextmanager

@@ -22,12 +22,13 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.command import Command, start
-from bench.engine import running
+from bench.engine import QuietListener, running
+from core.errors import ServiceError
 from core.machine import Peaks
 from core.request import FinishReason, RequestId, SamplingParams
 from core.settings import EngineSettings, ModelSettings, TelemetrySettings
 from core.wire import Fault, Idle, Ready, StepReport, Submit
-from server.engines.client import EngineClient, RequestStream
+from server.engines.client import EngineClient
 from telemetry.telemetry import Telemetry
 
 GOAL_PERCENT = 1.0
@@ -91,21 +92,20 @@ async def run_round(
     ids = [RequestId(f"{switch.batch}/{number}/{row}") for row in range(live)]
 
     def wake() -> None:
-        if all(stream.ended for stream in streams):
+        if all(listener.end is not None for listener in listeners):
             all_ended.set()
 
-    streams: list[RequestStream] = []
-    for row, id in enumerate(ids):
+    listeners = [QuietListener(wake) for _ in ids]
+    for row, (id, listener) in enumerate(zip(ids, listeners, strict=True)):
         prompt = prompt_of(row, switch.vocab_size)
         greedy = SamplingParams(temperature=0)
+        client.submit(Submit(id, prompt, tokens, greedy, ()), listener)
         switch.tell(telemetry.on_received, id, len(prompt))
-        submit = Submit(id, prompt, tokens, greedy, ())
-        streams.append(client.submit(submit, lambda *_: None, wake))
     await all_ended.wait()
-    for stream in streams:
-        if stream.error:
-            raise stream.error
-    await switch.idle.wait()  # the observer sees the last step after its streams did
+    for listener in listeners:
+        if isinstance(listener.end, ServiceError):
+            raise listener.end
+    await switch.idle.wait()  # the observer sees the last step after its listeners did
     switch.tell(telemetry.forget, ids)
 
 

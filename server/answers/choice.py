@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from core.errors import ServiceError
 from core.request import FinishReason
 from core.wire import Submit, TokenLogprobs
-from server.engines.client import RequestStream
 from server.text.detokenizer import Detokenizer
 from server.text.tool_parser import CallDelta, Parsed, ToolCallParser
 
@@ -42,19 +42,14 @@ class Delta:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoicePlan:
-    """How a choice's tokens are read.
-
-    `echo` is the prompt's text, which opens the choice's own; None is without. `caller_stops` are
-    the stop token ids that the caller named. What ends a text is in it only with `keep_stop`.
-    `interval` tokens at least are in a delta, but for the first and the last.
-    """
+    """How a choice's tokens are read. What ends a text is in it only with `keep_stop`."""
 
     detokenizer: Detokenizer
-    echo: str | None = None
+    echo: str | None = None  # the prompt's text, which opens the choice's own; None is without
     echo_offsets: Sequence[int] = ()  # of the prompt's tokens in `echo`, where they are scored
-    caller_stops: frozenset[int] = frozenset()
+    caller_stops: frozenset[int] = frozenset()  # the stop token ids that the caller named
     keep_stop: bool = False
-    interval: int = 1
+    interval: int = 1  # tokens of a delta at least, but for the first and the last
     scores: bool = False  # logprobs were asked for
     parser: ToolCallParser | None = None
 
@@ -79,22 +74,27 @@ class _Taken:
 
 
 class Choice:
-    """One generation, and what it has said so far.
+    """One generation, and what it has said so far: the listener of its request.
+
+    A slow reader holds nobody up: what it has not taken is buffered here, and bounded by the
+    request's own length. `on_news` is called after each token and at the end.
 
     Invariant: `content` and `calls` are the join of its deltas, whenever they were taken.
     """
 
     def __init__(
-        self, index: int, submit: Submit, plan: ChoicePlan, on_stop: Callable[[int], None]
+        self, index: int, submit: Submit, plan: ChoicePlan, on_news: Callable[[], None]
     ) -> None:
         self.index, self.submit = index, submit
         self.token_ids: list[int] = []
         self.scored: list[Scored] = []
         self.content, self.calls = "", list[Call]()
-        self.stream: RequestStream | None = None
+        self.cached_tokens = 0  # of the prompt, when it was first admitted
+        self.prompt_logprobs: dict[int, TokenLogprobs] = {}  # by position, where asked for
         self.stop_reason: str | int | None = None
         self.closed = False  # its last delta was taken
-        self._plan, self._on_stop = plan, on_stop
+        self._plan, self._on_news = plan, on_news
+        self._end: FinishReason | ServiceError | None = None
         self._ends = frozenset(submit.stop_token_ids)
         self._pieces = [plan.echo] if plan.echo else []
         self._taken = _Taken()
@@ -102,17 +102,28 @@ class Choice:
     @property
     def finish_reason(self) -> str | None:
         """None while it runs; in OpenAI's words afterwards."""
-        if self.stream is None or self.stream.reason is None:
+        if not isinstance(self._end, FinishReason):
             return None
-        ended_so = self._plan.detokenizer.stop is not None
-        reason = FinishReason.STOP if ended_so else self.stream.reason
+        reason = FinishReason.STOP if self._plan.detokenizer.stop is not None else self._end
         return "tool_calls" if self.calls and reason is FinishReason.STOP else reason
 
-    def read(self, token: int, logprobs: TokenLogprobs | None = None) -> None:
-        """Take a token; those past a stop string, or past max_tokens, are not the caller's."""
+    # ── from the engine's client ──
+
+    def started(self, cached_tokens: int) -> None:
+        self.cached_tokens = cached_tokens
+
+    def prompt_scored(self, scored: TokenLogprobs) -> None:
+        self.prompt_logprobs[scored.position] = scored
+
+    def token(self, token: int, logprobs: TokenLogprobs | None = None) -> int | None:
+        """Take a token; those past a stop string, or past max_tokens, are not the caller's.
+
+        Returns: how many are the caller's, where this one completes a stop string.
+        """
+        self._on_news()
         detokenizer = self._plan.detokenizer
         if detokenizer.stop is not None or len(self.token_ids) >= self.submit.max_tokens:
-            return
+            return None
         self.token_ids.append(token)
         if self._plan.scores:
             offset = len(self._plan.echo or "") + detokenizer.characters
@@ -120,11 +131,22 @@ class Choice:
         if token in self._plan.caller_stops:
             self.stop_reason = token
         if token in self._ends and not self._plan.keep_stop:
-            return
+            return None
         self._pieces.append(detokenizer.push(token))
-        if detokenizer.stop is not None:
-            self.stop_reason = detokenizer.stop
-            self._on_stop(len(self.token_ids))
+        if detokenizer.stop is None:
+            return None
+        self.stop_reason = detokenizer.stop
+        return len(self.token_ids)
+
+    def ended(self, reason: FinishReason) -> None:
+        self._end = reason
+        self._on_news()
+
+    def failed(self, error: ServiceError) -> None:
+        self._end = error
+        self._on_news()
+
+    # ── for who writes the answer ──
 
     def take(self) -> Iterator[Delta]:
         """Return what came since the last call: text, then the end.
@@ -132,12 +154,11 @@ class Choice:
         Raises:
             ServiceError: the generation failed, or its engine did.
         """
-        assert self.stream is not None
         if self.closed:
             return
-        if self.stream.error is not None:
-            raise self.stream.error
-        if self.stream.ended:
+        if isinstance(self._end, ServiceError):
+            raise self._end
+        if self._end is not None:
             self.closed = True
             self._pieces.append(self._plan.detokenizer.close())
         elif self._too_early():
@@ -192,10 +213,7 @@ class Choice:
 
     def _scored_prompt(self) -> list[Scored]:
         """Score an echoed prompt, which the engine has done before it sampled a token."""
-        assert self.stream is not None
-        known = self.stream.prompt_logprobs
-        positions = range(len(self._plan.echo_offsets))
         return [
-            Scored(self.submit.prompt_ids[at], self._plan.echo_offsets[at], known.get(at))
-            for at in positions
+            Scored(self.submit.prompt_ids[at], offset, self.prompt_logprobs.get(at))
+            for at, offset in enumerate(self._plan.echo_offsets)
         ]

@@ -16,11 +16,12 @@ import uvicorn
 from core.errors import SettingsError
 from core.settings import HttpSettings, Settings
 from core.version import version
+from server.answers.served import Served
 from server.cli.copy_warning import copy_warning
 from server.cli.start_screen import start_screen
 from server.http.app import create_app
 from server.http.slow_heads import impatient
-from server.service import Served, Service
+from server.service import Service
 from telemetry.objectives import resolve as check_telemetry
 
 HTTP_GRACE_S: Final = 5  # for the last bytes of answers, once the engine has drained

@@ -36,10 +36,13 @@ class Backlog:
         self._requests[tenant] += 1
         self._waiting_tokens[tenant] += prompt_tokens
 
-    def admitted(self, id: RequestId) -> None:
-        if self._since_s.pop(id, None) is not None:
-            tenant, prompt_tokens = self._live[id]
-            self._waiting_tokens[tenant] -= prompt_tokens
+    def admitted(self, id: RequestId) -> bool:
+        """Count that a request waits no longer; return whether it did until now."""
+        if self._since_s.pop(id, None) is None:
+            return False
+        tenant, prompt_tokens = self._live[id]
+        self._waiting_tokens[tenant] -= prompt_tokens
+        return True
 
     def left(self, id: RequestId) -> None:
         """Count an end, of whatever kind; one that is not here is no news."""

@@ -1,4 +1,4 @@
-"""The server's end of the engine's socket: messages out, tokens to the streams in.
+"""The server's end of the engine's socket: messages out, tokens to their listeners in.
 
 It runs on the event loop, and knows no HTTP and no text.
 """
@@ -10,8 +10,8 @@ import logging
 import math
 import socket
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, Protocol
 
 import msgspec
 
@@ -53,54 +53,30 @@ log = logging.getLogger("floorline.server")
 
 RETRY_AFTER_S: Final = 2.0  # about what a small engine needs to come back
 
-OnToken = Callable[[int, TokenLogprobs | None], None]
 
+class Listener(Protocol):
+    """Who submitted a request. It hears `ended` or `failed` once, and nothing after that."""
 
-class RequestStream:
-    """One request's tokens, as they come, and then its end.
+    def started(self, cached_tokens: int) -> None:
+        """Hear of the first admission, and how much of the prompt was cached then."""
 
-    `on_token` runs as a token arrives, before the observer sees the step: who ends the request for
-    a reason of its own has then said so in time. Nobody waits for a slow reader: what it has not
-    taken is buffered, and bounded by the request's own length.
-    """
+    def prompt_scored(self, scored: TokenLogprobs) -> None: ...
+    def token(self, token: int, logprobs: TokenLogprobs | None) -> int | None:
+        """Take a token as it arrives, before the books see its step.
 
-    def __init__(self, on_token: OnToken, on_wake: Callable[[], None]) -> None:
-        self._on_token, self._on_wake = on_token, on_wake
-        self.started = False  # admitted, once at least
-        self.cached_tokens = 0  # of the prompt, when it was first admitted
-        self.prompt_logprobs: dict[int, TokenLogprobs] = {}  # by position, where asked for
-        self.reason: FinishReason | None = None
-        self.error: ServiceError | None = None
+        Returns:
+            How many tokens were kept, once the text ends here for a reason of the listener's own.
+        """
 
-    @property
-    def ended(self) -> bool:
-        return self.reason is not None or self.error is not None
-
-    def start(self, cached_tokens: int) -> None:
-        if not self.started:
-            self.started, self.cached_tokens = True, cached_tokens
-
-    def push(self, token: int, logprobs: TokenLogprobs | None = None) -> None:
-        self._on_token(token, logprobs)
-        self._on_wake()
-
-    def finish(self, ended: Ended) -> None:
-        if ended.reason is FinishReason.FAILED:
-            self.fail(GenerationFailed(ended.message or "the generation failed"))
-        else:
-            self.reason = ended.reason
-            self._on_wake()
-
-    def fail(self, error: ServiceError) -> None:
-        self.error = error
-        self._on_wake()
+    def ended(self, reason: FinishReason) -> None: ...
+    def failed(self, error: ServiceError) -> None: ...
 
 
 class EngineClient:
     """One engine, from `Start` to the end of its socket.
 
-    Invariant: each submitted request's stream ends exactly once: by an `Ended`; or by an error,
-        once the engine is gone, nobody admits it in time, or its text meets a bug; unless aborted.
+    Invariant: each listener hears one end: of an `Ended`; or an error, once the engine is gone,
+        nobody admits its request in time, or its text meets a bug; or nothing more, if aborted.
     """
 
     def __init__(
@@ -112,7 +88,7 @@ class EngineClient:
         self._reader, self._writer, self._queue_timeout_s = reader, writer, queue_timeout_s
         self.backlog = Backlog()
         self._observer: Observer | None = None
-        self._streams: dict[RequestId, RequestStream] = {}
+        self._listeners: dict[RequestId, Listener] = {}
         self.closed = asyncio.Event()
         self._idle = True
         self._heard_s = self._now_s()
@@ -124,12 +100,12 @@ class EngineClient:
     @property
     def live(self) -> int:
         """Requests that were submitted and have not ended."""
-        return len(self._streams)
+        return len(self._listeners)
 
     @property
     def silent_s(self) -> float:
         """Seconds since the last message while work was outstanding; 0 when there is none."""
-        return 0.0 if self._idle and not self._streams else self._now_s() - self._heard_s
+        return 0.0 if self._idle and not self._listeners else self._now_s() - self._heard_s
 
     async def start(self, settings: EngineSettings) -> Ready:
         """Tell the engine what to serve and wait until it is warm.
@@ -150,7 +126,7 @@ class EngineClient:
                 raise EngineDead("the engine ended before it was ready", RETRY_AFTER_S)
 
     async def run(self, observer: Observer) -> None:
-        """Deliver messages until the engine's end; then every live stream ends too."""
+        """Deliver messages until the engine's end; then every live request ends too."""
         self._observer = observer
         try:
             while (message := await self._read()) is not None:
@@ -162,9 +138,7 @@ class EngineClient:
         finally:
             self.close()
 
-    def submit(
-        self, request: Submit, on_token: OnToken, on_wake: Callable[[], None]
-    ) -> RequestStream:
+    def submit(self, request: Submit, listener: Listener) -> None:
         """Send a request.
 
         Raises:
@@ -172,13 +146,12 @@ class EngineClient:
         """
         if self.closed.is_set():
             raise EngineDead("the engine is down", RETRY_AFTER_S)
-        assert request.id not in self._streams, f"{request.id} is live already"
-        if not self._streams:
+        assert request.id not in self._listeners, f"{request.id} is live already"
+        if not self._listeners:
             self._heard_s = self._now_s()
-        stream = self._streams[request.id] = RequestStream(on_token, on_wake)
+        self._listeners[request.id] = listener
         self.backlog.joined(request.id, request.tenant, len(request.prompt_ids), self._now_s())
         self._send(request)
-        return stream
 
     def finish(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None:
         """Tell engine and books of an end that the server decided, while `run` runs."""
@@ -188,7 +161,7 @@ class EngineClient:
             self._observer.on_finish_sent(id, n_tokens, reason)
 
     def abort(self, id: RequestId) -> None:
-        """Stop a request that nobody reads; its stream hears nothing more."""
+        """Stop a request that nobody reads; its listener hears nothing more."""
         if self._let_go(id) is not None:
             self._send(Abort(id))
 
@@ -197,12 +170,13 @@ class EngineClient:
         self._send(Drain())
 
     def close(self, error: ServiceError | None = None) -> None:
-        """Let go of the engine, which then exits; live streams end with `error`."""
+        """Let go of the engine, which then exits; live requests end with `error`."""
         self.closed.set()
         self._writer.close()
-        streams, self._streams = self._streams, {}
-        for stream in streams.values():
-            stream.fail(error or EngineDead("the engine died", RETRY_AFTER_S))
+        listeners, self._listeners = self._listeners, {}
+        for id, listener in listeners.items():
+            self.backlog.left(id)
+            listener.failed(error or EngineDead("the engine died", RETRY_AFTER_S))
 
     # ── messages ──────────────────────────────────────────────────────────────────────────────
 
@@ -216,35 +190,41 @@ class EngineClient:
             self.backlog.stepped((message.end_ns - message.start_ns) / 1e9)
 
     def _deliver_tokens(self, report: StepReport) -> None:
+        listeners = self._listeners
         for record in report.slices:
-            if (stream := self._streams.get(record.id)) is not None:
-                stream.start(record.cached)
-                self.backlog.admitted(record.id)
+            if self.backlog.admitted(record.id):
+                listeners[record.id].started(record.cached)
         for scored in report.prompt_logprobs:
-            if (stream := self._streams.get(scored.id)) is not None:
-                stream.prompt_logprobs[scored.position] = scored
+            if (listener := listeners.get(scored.id)) is not None:
+                listener.prompt_scored(scored)
         logprobs: defaultdict[RequestId, deque[TokenLogprobs]] = defaultdict(deque)
         for scored in report.logprobs:
             logprobs[scored.id].append(scored)
         for id, token in report.tokens:
-            if (stream := self._streams.get(id)) is None:
+            if (listener := listeners.get(id)) is None:
                 continue
             try:
-                stream.push(token, logprobs[id].popleft() if id in logprobs else None)
+                kept = listener.token(token, logprobs[id].popleft() if id in logprobs else None)
+                if kept is not None:
+                    self.finish(id, kept, FinishReason.STOP)
             except Exception:
                 log.exception("%s: a token could not be made text", id)
                 self.abort(id)
-                stream.fail(GenerationFailed("a token could not be made text"))
+                listener.failed(GenerationFailed("a token could not be made text"))
 
     def _deliver_ends(self, ends: Iterable[Ended]) -> None:
         for ended in ends:
-            if (stream := self._let_go(ended.id)) is not None:
-                stream.finish(ended)
+            if (listener := self._let_go(ended.id)) is None:
+                continue
+            if ended.reason is FinishReason.FAILED:
+                listener.failed(GenerationFailed(ended.message or "the generation failed"))
+            else:
+                listener.ended(ended.reason)
 
-    def _let_go(self, id: RequestId) -> RequestStream | None:
-        """Forget a request, and give its stream; None where it had ended already."""
+    def _let_go(self, id: RequestId) -> Listener | None:
+        """Forget a request, and give its listener; None where it had ended already."""
         self.backlog.left(id)
-        return self._streams.pop(id, None)
+        return self._listeners.pop(id, None)
 
     def _give_up_waiting(self) -> None:
         """End the requests that were not admitted in time.
@@ -254,11 +234,11 @@ class EngineClient:
         long is ended as a whole.
         """
         for id in self.backlog.overdue(self._now_s(), self._queue_timeout_s):
-            stream = self._let_go(id)
-            assert stream is not None
+            listener = self._let_go(id)
+            assert listener is not None
             self.finish(id, 0, FinishReason.REFUSED)
             waited = f"the request waited for more than {self._queue_timeout_s:g} s"
-            stream.fail(Overloaded(waited, self.backlog.clears_after_s()))
+            listener.failed(Overloaded(waited, self.backlog.clears_after_s()))
 
     def _observe(self, observer: Observer, message: FromEngine) -> None:
         match message:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from functools import partial
-from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from core.errors import ServiceError
-from server.answers.bodies import Head, Shape, answer
-from server.answers.choice import Choice
-from server.answers.generation import Generation
-from server.answers.logprobs import LogprobWriter
+from server.answers.answer import Answer
 from server.answers.request_size import check_size
+from server.answers.served import Served
 from server.contract.grammars import GrammarChecker
 from server.contract.validation import GenerationCall, Validator
-from server.engines.observer import unharmed
 from server.http.body_reader import BodyReader
 from server.http.middleware import error_response, json_response
-from server.http.sse import ChunkWriter, EventStream, while_connected
-from server.service import Served, Service
+from server.http.sse import EventStream, events, while_connected
+from server.service import Service
 from server.text.prompts import PromptEncoder, Prompts, check_token_fields
 
 
@@ -62,48 +57,28 @@ class Inference:
         self, request: Request, call: GenerationCall, prompts: Prompts, received_ns: int
     ) -> Response:
         check_size(call, prompts.list, self._service.settings.http)
-        head, shape, generation = self._service.open(
-            call, prompts, request.state.tenant, received_ns
-        )
+        answer = self._service.open(call, prompts, request.state.tenant, received_ns)
         if call.stream:
-            cost = partial(self._service.cost, generation)
-            writer = ChunkWriter(shape, head, generation, call, cost)
-            return EventStream(writer.events(), partial(self._service.close, generation))
+            return EventStream(events(answer.stream()), answer.close)
         try:
-            work = self._whole(shape, head, generation, call)
-            response = await while_connected(request.receive, work)
+            response = await while_connected(request.receive, _whole(answer))
         finally:
-            self._service.close(generation)
+            answer.close()
         return response or Response(status_code=499)  # the client is gone: nobody reads it
 
-    async def _whole(
-        self, shape: Shape, head: Head, generation: Generation, call: GenerationCall
-    ) -> Response:
-        try:
-            await generation.finish()
-        except ServiceError as error:
-            return error_response(error)
-        cost = self._service.cost(generation)
-        body = answer(shape, head, generation, cost, partial(self._extras, call))
-        return json_response(body, headers=self._timing(generation))
 
-    def _extras(self, call: GenerationCall, choice: Choice) -> dict[str, Any]:
-        """Write what a choice has beyond OpenAI's fields, where it was asked for."""
-        extras: dict[str, Any] = {}
-        prompt_ids = choice.submit.prompt_ids
-        if call.return_token_ids:
-            extras |= {"prompt_token_ids": prompt_ids, "token_ids": choice.token_ids}
-        if call.prompt_logprobs is not None and choice.stream is not None:
-            shown = self._service.served().tokenizer.shown_bytes
-            writer = LogprobWriter(shown, call.prompt_logprobs, call.tokens_as_ids)
-            known = choice.stream.prompt_logprobs
-            extras["prompt_logprobs"] = writer.prompt(known, len(prompt_ids))
-        return extras
+async def _whole(answer: Answer) -> Response:
+    try:
+        body = await answer.whole()
+    except ServiceError as error:
+        return error_response(error)
+    return json_response(body, headers=_timing(answer))
 
-    def _timing(self, generation: Generation) -> dict[str, str]:
-        """Write the header of what took how long; no answer is kept back for want of it."""
-        with unharmed("an answer's timing"):
-            timings = asdict(self._service.served().telemetry.timings(generation.ids))
-            parts = [f"{name};dur={ms:.3f}" for name, ms in timings.items() if ms is not None]
-            return {"server-timing": ", ".join(parts)}
+
+def _timing(answer: Answer) -> dict[str, str]:
+    """Write the header of what took how long; no answer is kept back for want of it."""
+    timings = answer.timings()
+    if timings is None:
         return {}
+    parts = [f"{name};dur={ms:.3f}" for name, ms in asdict(timings).items() if ms is not None]
+    return {"server-timing": ", ".join(parts)}

@@ -8,9 +8,10 @@ from fastapi import Request
 from fastapi.responses import Response
 
 from core.errors import InvalidType, InvalidValue
+from server.answers.served import Served
 from server.http.errors import NOT_FOUND, envelope
 from server.http.middleware import error_response, json_response
-from server.service import Served, Service
+from server.service import Service
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 DEFAULT_STEPS: Final = 200

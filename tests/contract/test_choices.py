@@ -10,7 +10,7 @@ import pytest
 
 from core.request import SamplingParams
 from core.wire import Submit
-from server.answers.submission import child_seed
+from server.answers.choice_maker import child_seed
 from tests.contract.conftest import Server
 from tests.contract.speaker import logprob_of
 from tests.contract.test_answers import chat_messages, completion, stream

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from server.answers.submission import child_seed
+from server.answers.choice_maker import child_seed
 from tests.contract.test_answers import completion, stream
 from tests.contract.test_process import Process
 from tests.contract.test_tools import WEATHER

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.request import FinishReason, RequestId, SamplingParams
-from core.wire import Ended, Submit, TokenLogprobs
+from core.wire import Submit, TokenLogprobs
 from server.answers.choice import Choice, ChoicePlan, Delta
-from server.engines.client import RequestStream
 from server.text.detokenizer import Detokenizer
 from server.text.tool_parser import ToolCallParser
 
@@ -20,14 +19,13 @@ CALL = '<tool_call>{"name": "f", "arguments": {"a": "ü"}}</tool_call>'
 def deltas(text: str, takes: set[int], plan: ChoicePlan) -> tuple[Choice, list[Delta]]:
     """Deal a text as tokens, a byte each; take after those at places in `takes`, and at the end."""
     submit = Submit(ID, (1, 2), 500, SamplingParams(), ())
-    choice = Choice(0, submit, plan, lambda _: None)
-    choice.stream = RequestStream(choice.read, lambda: None)
+    choice = Choice(0, submit, plan, lambda: None)
     taken: list[Delta] = []
     for at, token in enumerate(text.encode()):
-        choice.stream.push(token, TokenLogprobs(ID, at + 2, token, -1.0, ()))
+        choice.token(token, TokenLogprobs(ID, at + 2, token, -1.0, ()))
         if at in takes:
             taken += choice.take()
-    choice.stream.finish(Ended(ID, FinishReason.STOP))
+    choice.ended(FinishReason.STOP)
     taken += choice.take()
     return choice, taken
 

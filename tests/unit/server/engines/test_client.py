@@ -17,7 +17,6 @@ from core.errors import (
     GenerationFailed,
     ModelError,
     Overloaded,
-    ServiceError,
     SettingsError,
 )
 from core.machine import Peaks
@@ -32,9 +31,8 @@ from core.wire import (
     StepReport,
     Submit,
     ToEngine,
-    TokenLogprobs,
 )
-from server.engines.client import EngineClient, RequestStream
+from server.engines.client import EngineClient
 from tests.fakes import ScriptedRunner
 from tests.fakes_engine import (
     EOS,
@@ -45,6 +43,7 @@ from tests.fakes_engine import (
     refusal,
     write_model_dir,
 )
+from tests.fakes_listener import FakeListener
 from tests.patience import PATIENCE_S
 
 
@@ -94,7 +93,7 @@ class Session:
     ) -> None:
         self.folder, self.refuse, self.queue_timeout_s = folder, refuse, queue_timeout_s
         self.runner = runner or ScriptedRunner(rule=recite)
-        self.ledger = Ledger()
+        self.ledger, self.requests = Ledger(), list[Submit]()
 
     async def __aenter__(self) -> Session:
         ours, theirs = socket.socketpair()
@@ -122,32 +121,13 @@ class Session:
         name: str,
         max_tokens: int = 4,
         prompt: bytes = b"hi",
-        then: Callable[[], None] = lambda: None,
-    ) -> Heard:
+        then: Callable[[], int | None] = lambda: None,
+    ) -> FakeListener:
         request = Submit(RequestId(name), tuple(prompt), max_tokens, SamplingParams(), (EOS,))
-        return Heard(self.client, request, then)
-
-
-class Heard:
-    """One stream and what came out of it; `then` runs as each token comes."""
-
-    def __init__(self, client: EngineClient, request: Submit, then: Callable[[], None]) -> None:
-        self.request, self.tokens = request, list[int]()
-        self._wake, self._then = asyncio.Event(), then
-        self.stream: RequestStream = client.submit(request, self._on_token, self._wake.set)
-
-    def _on_token(self, token: int, _: TokenLogprobs | None) -> None:
-        self.tokens.append(token)
-        self._then()
-
-    async def token(self) -> None:
-        await self._wake.wait()
-        self._wake.clear()
-
-    async def end(self) -> FinishReason | ServiceError | None:
-        while not self.stream.ended:
-            await self.token()
-        return self.stream.reason or self.stream.error
+        self.requests.append(request)
+        listener = FakeListener(then)
+        self.client.submit(request, listener)
+        return listener
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -167,6 +147,7 @@ def test_tokens_come_in_order_and_then_one_end(folder: Path) -> None:
             assert await first.end() is FinishReason.LENGTH
             assert await second.end() is FinishReason.STOP
             assert bytes(first.tokens) == b"Die"
+            assert first.starts == second.starts == [0]
             assert second.tokens == [*b"Die G", EOS]
             assert session.client.live == 0
 
@@ -180,9 +161,7 @@ def test_a_token_is_heard_before_the_books_see_its_step(folder: Path) -> None:
             await session.ledger.idle.wait()
             session.ledger.idle.clear()
             seen: list[int] = []
-            on_token = lambda *_: seen.append(len(session.ledger.reports))  # noqa: E731
-            request = Submit(RequestId("a"), (1,), 3, SamplingParams(), ())
-            session.client.submit(request, on_token, lambda: None)
+            session.submit("a", 3, b"x", lambda: seen.append(len(session.ledger.reports)))
             await session.ledger.idle.wait()
             assert seen == [0, 1, 2]
 
@@ -246,14 +225,14 @@ def test_an_aborted_request_gives_its_blocks_back_and_is_heard_no_more(folder: P
             await session.start()
             heard = session.submit("a", 100)
             gated.gate.release()
-            await heard.token()
+            await heard.news()
             session.client.abort(RequestId("a"))
             session.client.abort(RequestId("never"))
             await session.engine_has(Abort(RequestId("a")))
             gated.gate.release(2)  # the step in flight, and one more at most
             await session.ledger.idle.wait()
             assert session.engine.pool.free_blocks == NUM_BLOCKS
-            assert (len(heard.tokens), heard.stream.ended) == (1, False)
+            assert (len(heard.tokens), heard.ends) == (1, [])
             assert Abort(RequestId("never")) not in session.engine.received
 
     run(test())
@@ -266,7 +245,7 @@ def test_who_is_not_admitted_in_time_is_refused_and_the_engine_is_told(folder: P
             await session.start()
             long = session.submit("long", 2, b"x" * 200)  # takes the whole of the first step
             late = session.submit("late", 2)
-            await session.engine_has(late.request)
+            await session.engine_has(session.requests[-1])
             gated.gate.release()
             error = await late.end()
             assert isinstance(error, Overloaded)
@@ -302,11 +281,27 @@ def test_a_finish_ends_the_stream_by_the_engines_word(folder: Path) -> None:
             await session.start()
             heard = session.submit("a", 100)
             gated.gate.release()
-            await heard.token()
+            await heard.news()
             message = Finish(RequestId("a"), 1, FinishReason.STOP)
             session.client.finish(message.id, message.n_tokens, message.reason)
             assert session.ledger.finishes == [(message.id, message.n_tokens, message.reason)]
             await session.engine_has(message)
+            gated.open()
+            assert await heard.end() is FinishReason.STOP
+
+    run(test())
+
+
+def test_a_text_that_ends_in_a_token_is_finished_with_what_was_kept(folder: Path) -> None:
+    async def test() -> None:
+        gated = GatedRunner()
+        async with Session(folder, gated) as session:
+            await session.start()
+            heard = session.submit("a", 100, then=lambda: 1)
+            gated.gate.release()
+            await heard.news()
+            assert session.ledger.finishes == [(RequestId("a"), 1, FinishReason.STOP)]
+            await session.engine_has(Finish(RequestId("a"), 1, FinishReason.STOP))
             gated.open()
             assert await heard.end() is FinishReason.STOP
 

@@ -19,9 +19,9 @@ from core.request import FinishReason, RequestId, SamplingParams
 from core.settings import EngineSettings
 from core.wire import Fault, Idle, Ready, StepReport, Submit
 from server.engines import supervisor as module
-from server.engines.client import RequestStream
 from server.engines.supervisor import Supervisor
 from tests.fakes_engine import GatedRunner, ScriptedLauncher, refusal, write_model_dir
+from tests.fakes_listener import FakeListener
 from tests.patience import PATIENCE_S
 
 
@@ -70,11 +70,11 @@ class Stage:
             assert not self.running.done()
             await asyncio.sleep(0.001)
 
-    def submit(self, name: str, max_tokens: int) -> tuple[RequestStream, asyncio.Event]:
-        wake = asyncio.Event()
+    def submit(self, name: str, max_tokens: int) -> FakeListener:
+        listener = FakeListener()
         request = Submit(RequestId(name), (1,), max_tokens, SamplingParams(), ())
-        client = self.supervisor.client()
-        return client.submit(request, lambda *_: None, wake.set), wake
+        self.supervisor.client().submit(request, listener)
+        return listener
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
@@ -97,19 +97,16 @@ def test_a_dead_engine_is_started_again(folder: Path) -> None:
             with pytest.raises(EngineStarting, match="starting"):
                 stage.supervisor.client()
             await stage.until(lambda: stage.supervisor.ready)
-            stream, wake = stage.submit("a", 100)
+            heard = stage.submit("a", 100)
             stage.launcher.engine.kill()
-            await wake.wait()
-            assert isinstance(stream.error, EngineDead)
+            assert isinstance(await heard.end(), EngineDead)
             assert not stage.supervisor.healthy
             with pytest.raises(EngineDead, match="started again"):
                 stage.supervisor.client()
             await stage.until(lambda: stage.supervisor.ready)
             assert (stage.books.starts, stage.books.deaths) == (2, 1)
-            stream, wake = stage.submit("b", 1)
-            await wake.wait()
-            await stage.until(lambda: stream.ended)
-            assert stream.reason is FinishReason.LENGTH
+            heard = stage.submit("b", 1)
+            assert await heard.end() is FinishReason.LENGTH
 
     run(test())
 
@@ -205,7 +202,7 @@ def test_a_drain_lets_live_requests_finish_and_refuses_new_ones(folder: Path) ->
         gated = GatedRunner()
         async with Stage(folder, gated) as stage:
             await stage.until(lambda: stage.supervisor.ready)
-            stream, _ = stage.submit("a", 3)
+            heard = stage.submit("a", 3)
             draining = asyncio.create_task(stage.supervisor.drain(10))
             await asyncio.sleep(0)
             with pytest.raises(ShuttingDown):
@@ -215,7 +212,7 @@ def test_a_drain_lets_live_requests_finish_and_refuses_new_ones(folder: Path) ->
             gated.open()
             await draining
             await stage.running
-            assert stream.reason is FinishReason.LENGTH
+            assert await heard.end() is FinishReason.LENGTH
             assert (stage.books.starts, stage.books.deaths) == (1, 0)
 
     run(test())
@@ -226,9 +223,9 @@ def test_a_drain_that_takes_too_long_ends_what_is_live(folder: Path) -> None:
         gated = GatedRunner()
         async with Stage(folder, gated) as stage:
             await stage.until(lambda: stage.supervisor.ready)
-            stream, _ = stage.submit("a", 100)
+            heard = stage.submit("a", 100)
             await stage.supervisor.drain(0.01)
-            assert isinstance(stream.error, ShuttingDown)
+            assert isinstance(await heard.end(), ShuttingDown)
             gated.open()
             await stage.running
 
@@ -252,12 +249,11 @@ def test_an_engine_that_stands_still_is_refused_work_ended_and_replaced(
         monkeypatch.setattr(module, "STALL_S", 0.2)
         async with Stage(folder, gated) as stage:
             await stage.until(lambda: stage.supervisor.ready)
-            stream, wake = stage.submit("a", 1)
+            heard = stage.submit("a", 1)
             await stage.until(lambda: not stage.supervisor.healthy)
             with pytest.raises(EngineDead):
                 stage.supervisor.client()
-            await wake.wait()
-            assert isinstance(stream.error, EngineDead)
+            assert isinstance(await heard.end(), EngineDead)
             gated.open()
             await stage.until(lambda: stage.supervisor.ready)
             assert stage.books.starts == 2
@@ -270,12 +266,12 @@ def test_a_drain_that_is_cut_short_ends_what_is_live(folder: Path) -> None:
         gated = GatedRunner()
         async with Stage(folder, gated) as stage:
             await stage.until(lambda: stage.supervisor.ready)
-            stream, _ = stage.submit("a", 100)
+            heard = stage.submit("a", 100)
             draining = asyncio.create_task(stage.supervisor.drain(60))
             await stage.until(lambda: stage.supervisor.draining)
             stage.supervisor.cut_short()
             await draining
-            assert isinstance(stream.error, ShuttingDown)
+            assert isinstance(await heard.end(), ShuttingDown)
             gated.open()
             await stage.running
 

@@ -1,4 +1,4 @@
-"""From one validated request to its generations: what the engine is told, how answers are read."""
+"""From a call and its prompts to choices: what the engine is told of each, how its tokens read."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import codecs
 import hashlib
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from core.errors import InvalidValue
 from core.request import RequestId, SamplingParams
 from core.wire import Submit
-from server.answers.bodies import ChatShape, CompletionShape, Shape
-from server.answers.choice import ChoicePlan
-from server.answers.logprobs import LogprobWriter
+from server.answers.choice import Choice, ChoicePlan
 from server.contract.validation import ChatCall, CompletionCall, GenerationCall
 from server.text.detokenizer import Detokenizer
 from server.text.prompts import Prompted
@@ -41,97 +39,87 @@ def _check_any_left(sampling: SamplingParams, stops: frozenset[int]) -> None:
         raise InvalidValue(message, "allowed_token_ids")
 
 
-@dataclass(frozen=True, slots=True)
-class Submission:
-    """All choices of one request: index = prompt's index × n + choice's index.
+class ChoiceMaker:
+    """Makes each choice of a call together with what the engine is told of it.
 
-    `draw_seed` gives a seed to each prompt of a request that brings none.
+    Raises:
+        InvalidValue: the fields together allow no token.
     """
 
-    call: GenerationCall
-    prompts: Sequence[Prompted]
-    tenant: str
-    tokenizer: ModelTokenizer
-    eos_token_ids: tuple[int, ...]
-    draw_seed: Callable[[], int]
-    bad_words: tuple[tuple[int, ...], ...]  # the call's, in tokens
-    _echoes: dict[int, Echo] = field(default_factory=dict)  # by prompt: its choices share it
+    def __init__(
+        self,
+        call: GenerationCall,
+        bad_words: tuple[tuple[int, ...], ...],
+        tokenizer: ModelTokenizer,
+        eos_token_ids: tuple[int, ...],
+    ) -> None:
+        self._call, self._tokenizer = call, tokenizer
+        self._sampling = replace(call.sampling, bad_words=bad_words)
+        self._stops = call.stop_token_ids.union(() if call.ignore_eos else eos_token_ids)
+        _check_any_left(self._sampling, self._stops)
 
-    @property
-    def count(self) -> int:
-        return len(self.prompts) * self.call.n
-
-    def shape(self) -> Shape:
-        call, writer = self.call, None
-        if call.logprobs is not None:
-            writer = LogprobWriter(self.tokenizer.shown_bytes, call.logprobs, call.tokens_as_ids)
-        return ChatShape(writer) if isinstance(call, ChatCall) else CompletionShape(writer)
-
-    def submits(self, answer_id: str) -> Iterator[Submit]:
-        """Build what goes to the engine; a lone generation has the answer's own id.
-
-        Raises:
-            InvalidTokenId: a bad word has a token that the model lacks.
-            InvalidValue: the fields together allow no token.
-        """
-        call = self.call
-        sampling = replace(call.sampling, bad_words=self.bad_words)
-        stops = call.stop_token_ids.union(() if call.ignore_eos else self.eos_token_ids)
-        _check_any_left(sampling, stops)
-        for at, prompt in enumerate(self.prompts):
-            seed = self.draw_seed() if call.seed is None else call.seed
+    def choices(
+        self,
+        answer_id: str,
+        prompts: Sequence[Prompted],
+        tenant: str,
+        draw_seed: Callable[[], int],
+        on_news: Callable[[], None],
+    ) -> Iterator[Choice]:
+        """Make n choices of each prompt; a lone one has the answer's own id."""
+        call = self._call
+        for at, prompt in enumerate(prompts):
+            seed = draw_seed() if call.seed is None else call.seed
+            echo = self._echo(prompt)
             for child in range(call.n):
                 index = at * call.n + child
-                yield Submit(
-                    id=RequestId(answer_id if self.count == 1 else f"{answer_id}-{index}"),
+                lone = len(prompts) * call.n == 1
+                submit = Submit(
+                    id=RequestId(answer_id if lone else f"{answer_id}-{index}"),
                     prompt_ids=prompt.ids,
                     max_tokens=prompt.max_tokens,
-                    sampling=replace(sampling, seed=child_seed(seed, child)),
-                    stop_token_ids=tuple(sorted(stops)),
+                    sampling=replace(self._sampling, seed=child_seed(seed, child)),
+                    stop_token_ids=tuple(sorted(self._stops)),
                     grammar=call.grammar,
-                    tenant=self.tenant,
+                    tenant=tenant,
                     cache_salt=call.cache_salt,
                     priority=call.priority,
                 )
+                plan = self._plan(f"call_{answer_id[-24:]}-{index}-", echo)
+                yield Choice(index, submit, plan, on_news)
 
-    def plan(self, answer_id: str, index: int) -> ChoicePlan:
-        """Say how the tokens of a choice are read."""
-        call = self.call
-        at = index // call.n
-        if at not in self._echoes:
-            self._echoes[at] = self._echo(self.prompts[at])
-        echo, offsets = self._echoes[at]
+    def _plan(self, call_ids: str, echo: Echo) -> ChoicePlan:
+        """Say how the tokens of a choice are read; `call_ids` begins those of its tool calls."""
+        call = self._call
         stops, least = call.stop, call.sampling.min_tokens
-        parser = None
-        if isinstance(call, ChatCall) and call.conversation.use is not None:
-            parser = ToolCallParser(f"call_{answer_id[-24:]}-{index}-")
+        uses_tools = isinstance(call, ChatCall) and call.conversation.use is not None
         return ChoicePlan(
             detokenizer=Detokenizer(self._table, stops, call.keep_stop, least),
-            echo=echo,
-            echo_offsets=offsets,
+            echo=echo[0],
+            echo_offsets=echo[1],
             caller_stops=call.stop_token_ids,
             keep_stop=call.keep_stop,
             interval=call.stream_interval,
             scores=call.logprobs is not None,
-            parser=parser,
+            parser=ToolCallParser(call_ids) if uses_tools else None,
         )
 
     @property
     def _table(self) -> Sequence[bytes]:
-        tokenizer = self.tokenizer
-        return tokenizer.token_bytes if self.call.skip_special_tokens else tokenizer.shown_bytes
+        tokenizer = self._tokenizer
+        return tokenizer.token_bytes if self._call.skip_special_tokens else tokenizer.shown_bytes
 
     def _echo(self, prompt: Prompted) -> Echo:
         """Give an echoed prompt's text, and where in it each token begins if it is scored.
 
         A text is echoed as it was written: its special tokens show, those put around it do not.
         """
-        call = self.call
+        call = self._call
         if not isinstance(call, CompletionCall) or not call.echo:
             return None, ()
         written = prompt.text is not None
-        table = self.tokenizer.shown_bytes if written else self._table
-        added = self.tokenizer.added_before if written and call.add_special_tokens else 0
+        table = self._tokenizer.shown_bytes if written else self._table
+        added = self._tokenizer.added_before if written and call.add_special_tokens else 0
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         pieces, offsets, size = list[str](), list[int](), 0
         for at, token in enumerate(prompt.ids):

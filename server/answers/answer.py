@@ -1,0 +1,185 @@
+"""One HTTP request's answer: its choices while they run, its stream, its whole, its bill.
+
+It knows no HTTP. `server/answers/shapes.py` says what the two routes' bodies look like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+
+from msgspec import UNSET
+
+from core.request import RequestId
+from server.answers.bodies import (
+    CachedTokens,
+    ChatCompletion,
+    Chunk,
+    ChunkChoice,
+    Completion,
+    Usage,
+)
+from server.answers.choice import Delta
+from server.answers.choice_maker import ChoiceMaker
+from server.answers.served import Served
+from server.answers.shapes import Cost, Head, shape_of
+from server.contract.validation import GenerationCall
+from server.engines.client import EngineClient
+from server.engines.observer import unharmed
+from server.text.prompts import Prompts
+from telemetry.bill.cost import Timings
+
+
+class Answer:
+    """All choices of one HTTP request, submitted together and given up together.
+
+    A choice's index = its prompt's index × n + its place among the prompt's n. `draw_seed` gives a
+    seed to each prompt of a call that brings none. Submit it once, and close it whatever comes.
+
+    Raises:
+        InvalidValue: the fields together allow no token.
+    """
+
+    def __init__(
+        self,
+        call: GenerationCall,
+        prompts: Prompts,
+        tenant: str,
+        served: Served,
+        draw_seed: Callable[[], int],
+    ) -> None:
+        self._call, self._tenant, self._served = call, tenant, served
+        self._shape = shape_of(call, served.tokenizer.shown_bytes)
+        id = f"{self._shape.id_prefix}{uuid.uuid4().hex}"
+        self._head = Head(id, int(time.time()), served.name, served.fingerprint)
+        self._news = asyncio.Event()
+        eos_token_ids = served.ready.model.eos_token_ids
+        maker = ChoiceMaker(call, prompts.bad_words, served.tokenizer, eos_token_ids)
+        self.choices = list(maker.choices(id, prompts.list, tenant, draw_seed, self._news.set))
+        self._sent_tokens = 0
+        self._begun: set[int] = set()
+        self._ended = 0
+
+    @property
+    def ids(self) -> list[RequestId]:
+        return [choice.submit.id for choice in self.choices]
+
+    def submit(self, client: EngineClient, received_ns: int) -> None:
+        """Send every choice to the engine, and then open their accounts: tokens before books."""
+        self._client = client
+        for choice in self.choices:
+            client.submit(choice.submit, choice)
+        with unharmed("a request's start"):
+            for choice in self.choices:
+                self._served.telemetry.on_received(
+                    choice.submit.id,
+                    len(choice.submit.prompt_ids),
+                    self._tenant,
+                    received_ns=received_ns,
+                    shares_prompt=choice.index % self._call.n > 0,
+                )
+
+    async def deltas(self) -> AsyncIterator[Delta]:
+        """Yield text as it comes, until every choice has ended.
+
+        Raises:
+            ServiceError: a choice failed; the others are not worth going on with.
+        """
+        running = list(self.choices)
+        while running:
+            await self._news.wait()
+            self._news.clear()
+            for choice in running:
+                for delta in choice.take():
+                    yield delta
+            running = [choice for choice in running if not choice.closed]
+
+    async def whole(self) -> Completion | ChatCompletion:
+        """Wait for every choice, and write them all.
+
+        Raises:
+            ServiceError: a choice failed.
+        """
+        async for _ in self.deltas():
+            pass
+        return self._shape.whole(self._head, self.choices, self._usage(self._sampled), self._cost())
+
+    async def stream(self) -> AsyncIterator[Chunk]:
+        """Write each delta as it comes.
+
+        The bill is asked for once, after the last delta: it goes into the usage chunk where usage
+        was asked for, else into the chunk with the last finish reason.
+
+        Raises:
+            ServiceError: a choice failed.
+        """
+        async for delta in self.deltas():
+            for chunk in self._chunks(delta):
+                yield chunk
+        if self._call.include_usage:
+            chunk = self._chunk([])
+            chunk.usage, chunk.cost = self._usage(self._sampled), self._cost()
+            yield chunk
+
+    def timings(self) -> Timings | None:
+        """Say what took how long; None where the books fail."""
+        with unharmed("an answer's timing"):
+            return self._served.telemetry.timings(self.ids)
+        return None
+
+    def close(self) -> None:
+        """Give up what still runs, and let go of the accounts."""
+        for id in self.ids:
+            self._client.abort(id)
+        with unharmed("a response's end"):
+            self._served.telemetry.forget(self.ids)
+
+    @property
+    def _sampled(self) -> int:
+        return sum(len(choice.token_ids) for choice in self.choices)
+
+    def _usage(self, completion_tokens: int) -> Usage:
+        """Count as OpenAI does: a prompt once, and every sampled token that was kept."""
+        firsts = self.choices[:: self._call.n]
+        prompt_tokens = sum(len(choice.submit.prompt_ids) for choice in firsts)
+        cached = CachedTokens(sum(choice.cached_tokens for choice in firsts))
+        return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens, cached)
+
+    def _cost(self) -> Cost:
+        if self._served.tells_cost:
+            with unharmed("a bill"):
+                return self._served.telemetry.cost(self.ids)
+        return UNSET
+
+    def _chunks(self, delta: Delta) -> Iterator[Chunk]:
+        first = delta.index not in self._begun
+        self._begun.add(delta.index)
+        *before, last = self._shape.chunk_choices(delta, first)
+        for choice in before:  # opens the choice, before any of its tokens
+            yield self._chunk([choice])
+        self._sent_tokens += len(delta.token_ids)
+        self._ended += delta.finish_reason is not None
+        if self._call.return_token_ids:
+            if first:
+                last.prompt_token_ids = self.choices[delta.index].submit.prompt_ids
+            last.token_ids = delta.token_ids
+        chunk = self._chunk([last])
+        if self._ended == len(self.choices) and not self._call.include_usage:
+            chunk.cost = self._cost()
+        yield chunk
+
+    def _chunk(self, choices: Sequence[ChunkChoice]) -> Chunk:
+        head, call = self._head, self._call
+        chunk = Chunk(
+            id=head.id,
+            object=self._shape.chunk_object,
+            created=head.created,
+            model=head.model,
+            system_fingerprint=head.fingerprint,
+            choices=choices,
+        )
+        if call.include_usage:
+            chunk.usage = self._usage(self._sent_tokens) if call.running_usage else None
+        return chunk
