@@ -12,7 +12,9 @@ from server.contract.grammars import NOT_WITH_A_GRAMMAR
 from server.contract.kinds import MAX_IDS, Schema, TokenId
 from server.contract.messages import ROLES
 from server.contract.validation import Validator
-from server.http.errors import INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TABLE, encode
+from server.http.errors import INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TABLE
+from server.http.json import encode
+from server.http.routes import ROUTES
 from server.limits.body_weight import MAX_CONTAINERS, MAX_KEYS, MAX_VALUES
 
 _HEAD = """# The HTTP API
@@ -30,15 +32,9 @@ of it runs: nothing is sent of a stream that is going to be refused.
 
 | route | what it does |
 |---|---|
-| `POST /v1/completions` | continue one or more texts |
-| `POST /v1/chat/completions` | answer a conversation |
-| `POST /tokenize`, `POST /detokenize` | text or conversation to token ids, and back |
-| `GET /v1/models`, `GET /v1/models/{id}` | the served model; the id may hold slashes |
-| `GET /health`, `GET /ready` | 200 or 503: the engine lives; a request would be taken |
-| `GET /load`, `GET /version` | requests that run or wait; the version |
-| `GET /metrics` | Prometheus text: docs/metrics.md |
-| `GET /debug/steps`, `GET /debug/requests/{id}` | what the last steps did; one request's timeline |
-| `GET /openapi.json` | this, for programs |
+{routes}
+A model's id may hold slashes. `/health` and `/ready` answer 200 or 503. docs/metrics.md lists the
+metrics.
 
 Each choice is a request of its own: `/debug/requests/{id}` takes an answer's id where it has one
 choice, and else the id with the choice's `index` behind: `{id}-0`, `{id}-1`, ….
@@ -158,7 +154,13 @@ def page() -> str:
         values=MAX_VALUES,
         ids=MAX_IDS,
     )
-    return _HEAD + fields + tail
+    return _HEAD.replace("{routes}", _routes()) + fields + tail
+
+
+def _routes() -> str:
+    return "".join(
+        f"| `{endpoint.method} {endpoint.route}` | {endpoint.summary} |\n" for endpoint, _ in ROUTES
+    )
 
 
 def _alike(one: Field, other: Field | None) -> bool:

@@ -1,29 +1,21 @@
-"""Structured output: from the request's fields to a grammar that the engine can follow.
+"""Structured output: from the request's fields to a grammar.
 
-The engine's own grammar library, which needs no torch, says whether one can be followed.
+Whether it can be followed, `server/engines/grammar_checker.py` says.
 """
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import json
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from typing import Any, Final
 
-from core.errors import InvalidValue, MissingParameter, Overloaded, UnsupportedParameter
+from core.errors import InvalidValue, MissingParameter, UnsupportedParameter
 from core.request import Grammar, GrammarKind
-from grammar.check import check_grammar
 from server.contract.fields import Structure, built, table_of
 from server.contract.kinds import Anything, Boolean, Kind, ListOf, OneOf, Schema, Text
 
 MAX_CHARACTERS: Final = 64 * 1024  # of a grammar's text
 MAX_CHOICES: Final = 1024
-CHECKING_THREADS: Final = 2  # of their own: slow grammars hold up grammars only
-KEPT: Final = 256  # grammars known to be good
-MAX_WAITING: Final = 1024  # requests with a grammar to check: a burst of known ones passes
-RETRY_AFTER_S: Final = 3.0  # what the slowest grammar takes
 
 _JSON_SCHEMA: Final = table_of(
     [
@@ -126,30 +118,3 @@ def refuse_conflicts(values: Mapping[str, Any], param: str) -> None:
     for name in NOT_WITH_A_GRAMMAR:
         if values[name]:
             raise UnsupportedParameter(f"{name} cannot be combined with {param}", name)
-
-
-class GrammarChecker:
-    """Asks the engine's library whether it can follow a grammar, off the event loop."""
-
-    def __init__(self, check: Callable[[Grammar], None] = check_grammar) -> None:
-        self._threads = ThreadPoolExecutor(CHECKING_THREADS, thread_name_prefix="grammar")
-        self._check = functools.lru_cache(KEPT)(check)  # of what passed, the latest
-        self._waiting = 0
-
-    async def check(self, grammar: Grammar, param: str) -> None:
-        """Check the grammar that the field `param` brought.
-
-        Raises:
-            InvalidValue: it cannot be followed; names the keyword or place in the library's words.
-            Overloaded: too many wait already.
-        """
-        if self._waiting >= MAX_WAITING:
-            raise Overloaded("too many grammars wait to be checked", RETRY_AFTER_S)
-        loop = asyncio.get_running_loop()
-        self._waiting += 1
-        try:
-            await loop.run_in_executor(self._threads, self._check, grammar)
-        except InvalidValue as error:
-            raise InvalidValue(f"{param} cannot be followed: {error.message}", param) from None
-        finally:
-            self._waiting -= 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 from fastapi import FastAPI, Request
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import Response
@@ -12,17 +10,16 @@ from starlette.exceptions import HTTPException
 from core.errors import FloorlineError
 from server.contract.validation import Validator
 from server.http.body_reader import BodyReader
-from server.http.errors import METHOD_NOT_ALLOWED, NOT_FOUND, Row, envelope
+from server.http.errors import METHOD_NOT_ALLOWED, NOT_FOUND, ErrorRow, envelope
 from server.http.inference import Inference
+from server.http.json import error_response, json_response
 from server.http.keys import Keyring
-from server.http.middleware import Edge, error_response, json_response
-from server.http.openapi import openapi
+from server.http.middleware import Edge
 from server.http.operations import Operations
+from server.http.routes import ROUTES, Handlers, document
 from server.http.token_routes import TokenRoutes
 from server.service import Service
 from server.text.prompts import PromptEncoder
-
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 def create_app(service: Service, version: str) -> FastAPI:
@@ -55,35 +52,11 @@ def _add_routes(app: FastAPI, service: Service, version: str) -> None:
     validator = Validator(http)
     encoder = PromptEncoder(service.templates, service.off_loop, http)
     parts = (service, BodyReader(http, service.off_loop), validator, encoder)
-    inference, tokens = Inference(*parts), TokenRoutes(*parts)
-    operations = Operations(service, version)
-    document = json_response(openapi(validator, version))
-
-    async def openapi_document(_: Request) -> Response:
-        return document
-
-    posts: dict[str, Handler] = {
-        "/v1/completions": inference.completions,
-        "/v1/chat/completions": inference.chat,
-        "/tokenize": tokens.tokenize,
-        "/detokenize": tokens.detokenize,
-    }
-    gets: dict[str, Handler] = {
-        "/v1/models": operations.models,
-        "/v1/models/{id:path}": operations.model,
-        "/health": operations.health,
-        "/ready": operations.ready,
-        "/version": operations.version,
-        "/load": operations.load,
-        "/metrics": operations.metrics,
-        "/debug/steps": operations.steps,
-        "/debug/requests/{id:path}": operations.request,
-        "/openapi.json": openapi_document,
-    }
-    for path, handler in posts.items():
-        app.add_api_route(path, handler, methods=["POST"], response_model=None)
-    for path, handler in gets.items():
-        app.add_api_route(path, handler, methods=["GET"], response_model=None)
+    operations = Operations(service, version, document(validator, version))
+    handlers = Handlers(Inference(*parts), TokenRoutes(*parts), operations)
+    for endpoint, handler in ROUTES:
+        path = endpoint.route.replace("}", ":path}")  # an id may hold slashes
+        app.add_api_route(path, handler(handlers), methods=[endpoint.method], response_model=None)
 
 
 async def _on_error(_: Request, error: Exception) -> Response:
@@ -95,7 +68,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     """Put the framework's own refusals (404, 405) into OpenAI's envelope."""
     assert isinstance(error, HTTPException)
     rows = {404: NOT_FOUND, 405: METHOD_NOT_ALLOWED}
-    row = rows.get(error.status_code, Row(error.status_code, "invalid_request_error", None))
+    row = rows.get(error.status_code, ErrorRow(error.status_code, "invalid_request_error", None))
     words = {404: "does not exist", 405: f"does not take {request.method}"}
     message = f"{request.url.path[:200]} {words.get(row.status, error.detail)}"
     return json_response(envelope(row, message), row.status, dict(error.headers or {}))

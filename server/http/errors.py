@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -14,7 +14,7 @@ from core import errors
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ErrorRow:
     """How one class of error looks to a client."""
 
     status: int
@@ -22,15 +22,15 @@ class Row:
     code: str | None
 
 
-def _bad(code: str, status: int = 400) -> Row:
-    return Row(status, "invalid_request_error", code)
+def _bad(code: str, status: int = 400) -> ErrorRow:
+    return ErrorRow(status, "invalid_request_error", code)
 
 
-TABLE: Final[Mapping[type[errors.FloorlineError], Row]] = MappingProxyType(
+TABLE: Final[Mapping[type[errors.FloorlineError], ErrorRow]] = MappingProxyType(
     {
-        errors.FloorlineError: Row(500, "server_error", None),
-        errors.SettingsError: Row(500, "server_error", None),
-        errors.ModelError: Row(500, "server_error", None),
+        errors.FloorlineError: ErrorRow(500, "server_error", None),
+        errors.SettingsError: ErrorRow(500, "server_error", None),
+        errors.ModelError: ErrorRow(500, "server_error", None),
         errors.RequestError: _bad("invalid_request"),
         errors.InvalidJson: _bad("invalid_json"),
         errors.UnsupportedMediaType: _bad("unsupported_media_type", 415),
@@ -47,26 +47,38 @@ TABLE: Final[Mapping[type[errors.FloorlineError], Row]] = MappingProxyType(
         errors.TemplateFailed: _bad("template_error"),
         errors.ModelNotFound: _bad("model_not_found", 404),
         errors.InvalidApiKey: _bad("invalid_api_key", 401),
-        errors.ServiceError: Row(500, "server_error", None),
-        errors.Overloaded: Row(429, "rate_limit_error", "overloaded"),
-        errors.ShuttingDown: Row(503, "server_error", "shutting_down"),
-        errors.EngineDead: Row(503, "server_error", "engine_dead"),
-        errors.EngineStarting: Row(503, "server_error", "engine_starting"),
-        errors.GenerationFailed: Row(500, "server_error", None),
+        errors.ServiceError: ErrorRow(500, "server_error", None),
+        errors.Overloaded: ErrorRow(429, "rate_limit_error", "overloaded"),
+        errors.ShuttingDown: ErrorRow(503, "server_error", "shutting_down"),
+        errors.EngineDead: ErrorRow(503, "server_error", "engine_dead"),
+        errors.EngineStarting: ErrorRow(503, "server_error", "engine_starting"),
+        errors.GenerationFailed: ErrorRow(500, "server_error", None),
     }
 )
 
-INTERNAL: Final = Row(500, "server_error", "internal_error")
+INTERNAL: Final = ErrorRow(500, "server_error", "internal_error")
 NOT_FOUND: Final = _bad("not_found", 404)
 METHOD_NOT_ALLOWED: Final = _bad("method_not_allowed", 405)
 
 
-def envelope(row: Row, message: str, param: str | None = None) -> dict[str, Any]:
-    """Shape an error as OpenAI's `ErrorResponse`, all four keys present."""
-    return {"error": {"message": message, "type": row.type, "param": param, "code": row.code}}
+class ErrorBody(msgspec.Struct, forbid_unknown_fields=True):
+    message: str
+    type: str
+    param: str | None
+    code: str | None
 
 
-def body_of(error: errors.FloorlineError) -> dict[str, Any]:
+class ErrorAnswer(msgspec.Struct, forbid_unknown_fields=True):
+    """OpenAI's `ErrorResponse`."""
+
+    error: ErrorBody
+
+
+def envelope(row: ErrorRow, message: str, param: str | None = None) -> ErrorAnswer:
+    return ErrorAnswer(ErrorBody(message, row.type, param, row.code))
+
+
+def body_of(error: errors.FloorlineError) -> ErrorAnswer:
     return envelope(TABLE[type(error)], str(error), getattr(error, "param", None))
 
 
@@ -79,8 +91,3 @@ def headers_of(error: errors.FloorlineError) -> dict[str, str]:
     if isinstance(error, errors.InvalidApiKey):
         return {"www-authenticate": "Bearer"}
     return {}
-
-
-def encode(body: Any) -> bytes:
-    """Write JSON for the wire: UTF-8, one line; a number that is not finite becomes null."""
-    return msgspec.json.encode(body)

@@ -12,10 +12,10 @@ from core.errors import ServiceError
 from server.answers.answer import Answer
 from server.answers.request_size import check_size
 from server.answers.served import Served
-from server.contract.grammars import GrammarChecker
 from server.contract.validation import GenerationCall, Validator
+from server.engines.grammar_checker import GrammarChecker
 from server.http.body_reader import BodyReader
-from server.http.middleware import error_response, json_response
+from server.http.json import error_response, json_response
 from server.http.sse import EventStream, events, while_connected
 from server.service import Service
 from server.text.prompts import PromptEncoder, Prompts, check_token_fields

@@ -9,28 +9,21 @@ import logging
 import re
 import uuid
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from fastapi.responses import Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from core.errors import FloorlineError, InvalidApiKey
-from server.http.errors import INTERNAL, TABLE, body_of, encode, envelope, headers_of
+from core.errors import InvalidApiKey
+from core.routes import Route
+from server.http.errors import INTERNAL, envelope
+from server.http.json import error_response, json_response
 from server.http.keys import Keyring
 
 log = logging.getLogger("floorline.server")
 
-OPEN_PATHS: Final = frozenset({"/health", "/ready", "/metrics"})
+OPEN_PATHS: Final = frozenset({Route.HEALTH, Route.READY, Route.METRICS})
 _SAFE_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
-
-
-def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    return Response(encode(body), status, headers, media_type="application/json")
-
-
-def error_response(error: FloorlineError) -> Response:
-    return json_response(body_of(error), TABLE[type(error)].status, headers_of(error))
 
 
 class Edge:

@@ -2,67 +2,102 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from fastapi import Request
 from fastapi.responses import Response
+from msgspec import Struct
 
 from core.errors import InvalidType, InvalidValue
+from server.answers.bodies import Whole
 from server.answers.served import Served
+from server.contract.kinds import Schema
 from server.http.errors import NOT_FOUND, envelope
-from server.http.middleware import error_response, json_response
+from server.http.json import error_response, json_response
 from server.service import Service
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 DEFAULT_STEPS: Final = 200
+MAX_STEPS: Final = 10**9 - 1
 UNKNOWN_REQUEST: Final = (
     "no such request among the recent ones; an answer with several choices has one of each: "
     "its id with -0, -1, … behind"
 )
 
 
-class Operations:
-    """All of them over one service. None waits for the engine."""
+class ModelCard(Struct, forbid_unknown_fields=True):
+    id: str
+    object: Literal["model"]
+    created: Whole
+    owned_by: str
+    max_model_len: Whole
+    vocab_size: Whole
 
-    def __init__(self, service: Service, version: str) -> None:
-        self._service, self._version = service, version
+
+class ModelList(Struct, forbid_unknown_fields=True):
+    object: Literal["list"]
+    data: list[ModelCard]
+
+
+class EngineStatus(Struct, forbid_unknown_fields=True):
+    status: str
+
+
+class ServerVersion(Struct, forbid_unknown_fields=True):
+    version: str
+
+
+class ServerLoad(Struct, forbid_unknown_fields=True):
+    server_load: Whole
+
+
+class RecentSteps(Struct, forbid_unknown_fields=True):
+    steps: list[dict[str, Any]]
+
+
+class Operations:
+    """All of them over one service; `document` is /openapi.json. None waits for the engine."""
+
+    def __init__(self, service: Service, version: str, document: Schema) -> None:
+        self._service, self._version, self._document = service, version, json_response(document)
 
     async def models(self, _: Request) -> Response:
-        return json_response({"object": "list", "data": [_model(self._service.served())]})
+        return json_response(ModelList("list", [_card(self._service.served())]))
 
     async def model(self, request: Request) -> Response:
-        return json_response(_model(self._service.check_model(request.path_params["id"])))
+        return json_response(_card(self._service.check_model(request.path_params["id"])))
 
     async def health(self, _: Request) -> Response:
         """Answer for the engine: 200 if it is there and, with work to do, was heard of lately."""
         supervisor = self._service.supervisor
         if supervisor.healthy:
-            return json_response({"status": "ok"})
+            return json_response(EngineStatus("ok"))
         return error_response(supervisor.trouble())
 
     async def ready(self, _: Request) -> Response:
         """Answer whether a new request would be taken."""
         supervisor = self._service.supervisor
         if supervisor.ready:
-            return json_response({"status": "ready"})
+            return json_response(EngineStatus("ready"))
         return error_response(supervisor.trouble())
 
     async def version(self, _: Request) -> Response:
-        return json_response({"version": self._version})
+        return json_response(ServerVersion(self._version))
 
     async def load(self, _: Request) -> Response:
-        return json_response({"server_load": self._service.supervisor.live})
+        return json_response(ServerLoad(self._service.supervisor.live))
 
     async def metrics(self, _: Request) -> Response:
         return Response(self._service.served().telemetry.render(), media_type=METRICS_TYPE)
 
     async def steps(self, request: Request) -> Response:
         text = request.query_params.get("n", str(DEFAULT_STEPS))
-        if not (text.isascii() and text.isdigit() and len(text) < 10):
+        if not (text.isascii() and text.isdigit() and len(text) <= len(str(MAX_STEPS))):
             raise InvalidType("n must be a whole number", "n")
         if text == "0":
             raise InvalidValue("n must be at least 1", "n")
-        return json_response({"steps": self._service.served().telemetry.recent_steps(int(text))})
+        steps = self._service.served().telemetry.recent_steps(int(text))
+        return json_response(RecentSteps(steps))
 
     async def request(self, request: Request) -> Response:
         """Tell a request's own tenant of it; to others it does not exist."""
@@ -73,13 +108,11 @@ class Operations:
             return json_response(row, NOT_FOUND.status)
         return json_response(timeline)
 
+    async def openapi(self, _: Request) -> Response:
+        return self._document
 
-def _model(served: Served) -> dict[str, Any]:
-    return {
-        "id": served.name,
-        "object": "model",
-        "created": served.created,
-        "owned_by": "floorline",
-        "max_model_len": served.ready.max_model_len,
-        "vocab_size": served.ready.model.vocab_size,
-    }
+
+def _card(served: Served) -> ModelCard:
+    ready = served.ready
+    limit, vocab_size = ready.max_model_len, ready.model.vocab_size
+    return ModelCard(served.name, "model", served.created, "floorline", limit, vocab_size)

@@ -9,7 +9,8 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from core.errors import HeadTooSlow
-from server.http.errors import TABLE, body_of, encode
+from server.http.errors import TABLE, body_of
+from server.http.json import encode
 
 
 def impatient(timeout_s: float) -> type[H11Protocol]:

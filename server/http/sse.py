@@ -14,7 +14,8 @@ from starlette.types import Receive, Scope, Send
 
 from core.errors import ServiceError
 from server.answers.bodies import Chunk
-from server.http.errors import body_of, encode
+from server.http.errors import body_of
+from server.http.json import encode
 
 T = TypeVar("T")
 

@@ -7,14 +7,27 @@ from typing import Final
 
 from fastapi import Request
 from fastapi.responses import Response
+from msgspec import Struct
 
+from server.answers.bodies import Ids, Whole
 from server.contract.validation import Validator
 from server.http.body_reader import BodyReader
-from server.http.middleware import json_response
+from server.http.json import json_response
 from server.service import Service
 from server.text.prompts import PromptEncoder, check_vocabulary
 
 _MANY_TOKENS: Final = 4096  # about a millisecond of writing
+
+
+class Tokenized(Struct, forbid_unknown_fields=True):
+    count: Whole
+    max_model_len: Whole
+    tokens: Ids
+    token_strs: list[str] | None
+
+
+class Detokenized(Struct, forbid_unknown_fields=True):
+    prompt: str
 
 
 class TokenRoutes:
@@ -54,11 +67,10 @@ class TokenRoutes:
 
 def _tokens(ids: Sequence[int], show: Callable[[int], str] | None, limit: int) -> Response:
     texts = None if show is None else [show(id) for id in ids]
-    body = {"count": len(ids), "max_model_len": limit, "tokens": ids, "token_strs": texts}
-    return json_response(body)
+    return json_response(Tokenized(len(ids), limit, ids, texts))
 
 
 def _text(ids: Sequence[int], shown: Sequence[bytes]) -> Response:
     check_vocabulary(ids, len(shown), "tokens")
     text = b"".join(shown[id] for id in ids).decode("utf-8", "replace")
-    return json_response({"prompt": text})
+    return json_response(Detokenized(text))

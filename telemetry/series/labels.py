@@ -11,6 +11,7 @@ from typing import Final
 
 from core.machine import MemoryLevel, PeakSource
 from core.request import FinishReason, Obstacle
+from core.routes import Route
 from costmodel.account import LostCause
 from costmodel.floor import Regime
 from telemetry.bill.entry import Stage
@@ -50,23 +51,7 @@ FAULTS: Final = (
     "ValueError",
     OTHER,
 )
-ROUTES: Final = (
-    "/v1/completions",
-    "/v1/chat/completions",
-    "/v1/models",
-    "/v1/models/{id}",
-    "/health",
-    "/ready",
-    "/version",
-    "/load",
-    "/metrics",
-    "/debug/steps",
-    "/debug/requests/{id}",
-    "/tokenize",
-    "/detokenize",
-    "/openapi.json",
-    OTHER,
-)
+ROUTES: Final = (*Route, OTHER)
 CODES: Final = (
     *("200", "400", "401", "404", "405", "408", "409", "413", "415", "422", "429"),
     *("499", "500", "501", "503", "504", OTHER),

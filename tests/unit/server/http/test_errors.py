@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from core import errors
-from server.http.errors import TABLE, body_of, encode, headers_of
+from server.http.errors import TABLE, body_of, headers_of
+from server.http.json import encode
 
 
 def descendants(root: type[errors.FloorlineError]) -> Iterator[type[errors.FloorlineError]]:
@@ -28,8 +29,8 @@ def test_the_callers_mistakes_are_never_5xx(kind: type[errors.FloorlineError]) -
 
 
 def test_a_body_has_all_four_keys() -> None:
-    body = body_of(errors.InvalidValue("n must be at least 1", "n"))
-    assert body == {
+    body = encode(body_of(errors.InvalidValue("n must be at least 1", "n")))
+    assert msgspec.json.decode(body) == {
         "error": {
             "message": "n must be at least 1",
             "type": "invalid_request_error",

@@ -12,7 +12,7 @@ from core.request import RequestId
 from core.settings import HttpSettings, TelemetrySettings
 from docs.build.metrics_page import page
 from server.contract.validation import Validator
-from server.http.openapi import openapi
+from server.http.routes import document
 from telemetry.books.ledger import OTHER
 from telemetry.series.catalog import METRICS, PREFIX, MetricKind, Needs
 from telemetry.series.labels import ROUTES
@@ -66,7 +66,7 @@ def test_a_scrape_is_bounded_whatever_the_traffic() -> None:
 
 
 def test_the_routes_that_are_counted_are_those_of_the_api() -> None:
-    paths = openapi(Validator(HttpSettings()), "0")["paths"]
+    paths = document(Validator(HttpSettings()), "0")["paths"]
     assert {*paths, OTHER} == set(ROUTES)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import InvalidValue, Overloaded
 from core.request import Grammar, GrammarKind
-from server.contract.grammars import MAX_WAITING, GrammarChecker
+from server.engines.grammar_checker import MAX_WAITING, GrammarChecker
 
 REGEX = Grammar(GrammarKind.REGEX, "a+")
 
