@@ -7,19 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 from core.settings import HttpSettings
-from server.contract.fields import Field, Support, Table
 from server.contract.grammars import NOT_WITH_A_GRAMMAR
-from server.contract.kinds import MAX_IDS, Schema, TokenId
 from server.contract.messages import ROLES
+from server.contract.table import StreamOptions
 from server.contract.validation import Validator
 from server.http.errors import INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TABLE
 from server.http.json import encode
 from server.http.routes import ROUTES
 from server.limits.body_weight import MAX_CONTAINERS, MAX_KEYS, MAX_VALUES
+from server.schema.fields import Field, Support, Table
+from server.schema.kinds import MAX_IDS, Schema, TokenId
 
 _HEAD = """# The HTTP API
 
-Made from the tables that requests are read by (`server/contract/table.py:completion_table` and its
+Made from the tables that requests are read by (`server/contract/table.py:CompletionFields` and its
 neighbours) by `python -m docs.build.api_page`; a test keeps the two equal. The same tables make
 `/openapi.json`. Limits are the defaults of `core/settings.py:HttpSettings`; each is a flag of
 `floorline serve`.
@@ -163,7 +164,7 @@ def _routes() -> str:
     )
 
 
-def _alike(one: Field, other: Field | None) -> bool:
+def _alike(one: Field[Any], other: Field[Any] | None) -> bool:
     return other is not None and replace(one, note="") == replace(other, note="")
 
 
@@ -176,7 +177,7 @@ def _section(title: str, table: Table) -> str:
     return f"## {title}\n\n| field | takes | default | |\n|---|---|---|---|\n{rows}\n"
 
 
-def _row(field: Field) -> str:
+def _row(field: Field[Any]) -> str:
     note = field.note
     if field.support is Support.REFUSED:
         neutral = ", ".join(f"`{_json(value)}`" for value in field.neutral)
@@ -189,7 +190,8 @@ def _row(field: Field) -> str:
 
 
 def _default(value: Any) -> str:
-    return "" if value in (None, (), "") or isinstance(value, dict) else f"`{_json(value)}`"
+    plain = value in (None, (), "") or isinstance(value, StreamOptions)
+    return "" if plain else f"`{_json(value)}`"
 
 
 def _json(value: Any) -> str:

@@ -11,52 +11,56 @@ from typing import Any, Final
 
 from core.errors import InvalidValue, MissingParameter, UnsupportedParameter
 from core.request import Grammar, GrammarKind
-from server.contract.fields import Structure, built, table_of
-from server.contract.kinds import Anything, Boolean, Kind, ListOf, OneOf, Schema, Text
+from server.schema.fields import FieldGroup, Structure, Values, built
+from server.schema.kinds import Anything, Boolean, ListOf, OneOf, Schema, Text
 
 MAX_CHARACTERS: Final = 64 * 1024  # of a grammar's text
 MAX_CHOICES: Final = 1024
 
-_JSON_SCHEMA: Final = table_of(
-    [
-        built("name", Text(), "what the client calls it"),
-        built("schema", Anything(dict), "the JSON schema", required=True),
-        built("strict", Boolean(), "the schema is always followed"),
-        built("description", Text(), "not shown to the model"),
-    ]
-)
-_TYPES: Final = OneOf(("text", "json_object", "json_schema"))
-_RESPONSE_FORMAT: Final = table_of(
-    [
-        built("type", _TYPES, "what the answer must be", required=True),
-        built("json_schema", Structure(_JSON_SCHEMA), "for the type json_schema"),
-    ]
-)
-_STRUCTURED: Final = table_of(
-    [
-        built("json", Anything(dict), "a JSON schema"),
-        built("json_object", Boolean(), "any JSON object"),
-        built("regex", Text(1, MAX_CHARACTERS), "a regular expression"),
-        built("choice", ListOf(Text(1), MAX_CHOICES, least=1), "one of these texts"),
-        built("grammar", Text(1, MAX_CHARACTERS), "a Lark grammar"),
-    ]
-)
+
+class _JsonSchemaFields(FieldGroup):
+    def __init__(self) -> None:
+        self.name = built("name", Text(), "what the client calls it")
+        self.schema = built("schema", Anything(dict), "the JSON schema", required=True)
+        self.strict = built("strict", Boolean(), "the schema is always followed")
+        self.description = built("description", Text(), "not shown to the model")
+
+
+class _ResponseFormatFields(FieldGroup):
+    def __init__(self) -> None:
+        types = OneOf(("text", "json_object", "json_schema"))
+        self.type = built("type", types, "what the answer must be", required=True)
+        fields = _JsonSchemaFields()
+        schema = Structure(fields.table, lambda values: values[fields.schema])
+        self.json_schema = built("json_schema", schema, "for the type json_schema")
+
+
+class _StructuredFields(FieldGroup):
+    def __init__(self) -> None:
+        self.json = built("json", Anything(dict), "a JSON schema")
+        self.json_object = built("json_object", Boolean(), "any JSON object")
+        self.regex = built("regex", Text(1, MAX_CHARACTERS), "a regular expression")
+        self.choice = built("choice", ListOf(Text(1), MAX_CHOICES, least=1), "one of these texts")
+        self.grammar = built("grammar", Text(1, MAX_CHARACTERS), "a Lark grammar")
 
 
 class ResponseFormatKind:
     """OpenAI's `response_format`; reads as a grammar, or None for text."""
 
-    _structure: Final = Structure(_RESPONSE_FORMAT)
+    _fields: Final = _ResponseFormatFields()
+    _structure: Final = Structure(_fields.table, lambda values: values)
 
     def read(self, value: Any, path: str) -> Grammar | None:
+        fields = self._fields
         given = self._structure.read(value, path)
-        if given["type"] == "text":
+        if given[fields.type] == "text":
             return None
-        if given["type"] == "json_object":
+        if given[fields.type] == "json_object":
             return Grammar(GrammarKind.JSON_OBJECT)
-        if given["json_schema"] is None:
+        schema = given[fields.json_schema]
+        if schema is None:
             raise MissingParameter(f"{path}.json_schema is required", f"{path}.json_schema")
-        return _json_schema(given["json_schema"]["schema"], path)
+        return _json_schema(schema, path)
 
     def schema(self) -> Schema:
         return self._structure.schema()
@@ -65,13 +69,13 @@ class ResponseFormatKind:
 class StructuredOutputsKind:
     """vLLM's `structured_outputs`: exactly one of its keys."""
 
-    _structure: Final = Structure(_STRUCTURED)
+    _structure: Final = Structure(_StructuredFields().table, Values.plain)
 
     def read(self, value: Any, path: str) -> Grammar:
         given = self._structure.read(value, path)
         asked = [name for name, one in given.items() if one is not None and one is not False]
         if len(asked) != 1:
-            raise InvalidValue(f"{path} must hold exactly one of {', '.join(_STRUCTURED)}", path)
+            raise InvalidValue(f"{path} must hold exactly one of {', '.join(given)}", path)
         match asked[0]:
             case "json":
                 return _json_schema(given["json"], path)
@@ -88,8 +92,8 @@ class StructuredOutputsKind:
         return self._structure.schema()
 
 
-RESPONSE_FORMAT: Final[Kind] = ResponseFormatKind()
-STRUCTURED_OUTPUTS: Final[Kind] = StructuredOutputsKind()
+RESPONSE_FORMAT: Final = ResponseFormatKind()
+STRUCTURED_OUTPUTS: Final = StructuredOutputsKind()
 
 # Only the grammar decides what comes and where it ends: these could cut it or leave it no token.
 NOT_WITH_A_GRAMMAR: Final = (
@@ -109,12 +113,12 @@ def _json_schema(schema: Mapping[str, Any], path: str) -> Grammar:
     return Grammar(GrammarKind.JSON_SCHEMA, text)
 
 
-def refuse_conflicts(values: Mapping[str, Any], param: str) -> None:
+def refuse_conflicts(values: Values, param: str) -> None:
     """Refuse what does not go with a grammar, which the field `param` brought.
 
     Raises:
         UnsupportedParameter: names the other field.
     """
     for name in NOT_WITH_A_GRAMMAR:
-        if values[name]:
+        if values.plain()[name]:
             raise UnsupportedParameter(f"{name} cannot be combined with {param}", name)

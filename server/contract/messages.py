@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from core.errors import InvalidType, InvalidValue, MissingParameter
-from server.contract.kinds import OneOf, Schema, typed
+from server.schema.kinds import OneOf, Schema, typed
 
 Message = Mapping[str, Any]
 

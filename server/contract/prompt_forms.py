@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.errors import EmptyPrompt, InvalidType, InvalidValue
-from server.contract.kinds import MAX_IDS, Schema, TokenId
+from server.schema.kinds import MAX_IDS, Schema, TokenId
 
 Prompt = str | tuple[int, ...]
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 from core.errors import InvalidType, InvalidValue, MissingParameter
 from core.request import Grammar, GrammarKind
 from grammar.compile import JSON_OPTIONS
-from server.contract.fields import Structure, built, table_of
-from server.contract.kinds import Anything, Boolean, Kind, ListOf, OneOf, Schema, Text
 from server.contract.messages import Message
+from server.schema.fields import FieldGroup, Structure, Values, built
+from server.schema.kinds import Anything, Boolean, ListOf, OneOf, Schema, Text
 
 OPEN_TAG: Final = "<tool_call>"
 CLOSE_TAG: Final = "</tool_call>"
@@ -23,28 +23,39 @@ MAX_TOOLS: Final = 128
 NAME: Final = "[A-Za-z0-9_-]{1,64}"
 
 _TYPE: Final = built("type", OneOf(("function",)), "function", required=True)
-_FUNCTION: Final = table_of(
-    [
-        built("name", Text(pattern=NAME), "the function's name", required=True),
-        built("description", Text(), "what it does"),
-        built("parameters", Anything(dict), "JSON schema of its arguments"),
-        built("strict", Boolean(), "enforced calls always follow the schema"),
-    ]
-)
-_TOOL: Final = table_of(
-    [_TYPE, built("function", Structure(_FUNCTION), "what to call", required=True)]
-)
-_NAMED: Final = table_of([_FUNCTION["name"]])
-TOOLS: Final[Kind] = ListOf(Structure(_TOOL), most=MAX_TOOLS)
+_NAME: Final = built("name", Text(pattern=NAME), "the function's name", required=True)
+
+
+class _NamedFields(FieldGroup):
+    def __init__(self) -> None:
+        self.name = _NAME
+
+
+class _FunctionFields(_NamedFields):
+    def __init__(self) -> None:
+        super().__init__()
+        self.description = built("description", Text(), "what it does")
+        self.parameters = built("parameters", Anything(dict), "JSON schema of its arguments")
+        self.strict = built("strict", Boolean(), "enforced calls always follow the schema")
+
+
+class _ToolFields(FieldGroup):
+    def __init__(self, function: FieldGroup, note: str) -> None:
+        self.type = _TYPE
+        self.function = built(
+            "function", Structure(function.table, Values.plain), note, required=True
+        )
+
+
+_TOOL: Final = Structure(_ToolFields(_FunctionFields(), "what to call").table, Values.plain)
+TOOLS: Final = ListOf(_TOOL, most=MAX_TOOLS)
 
 
 class ToolChoiceKind:
     """none, auto, required, or an object that names one function."""
 
     _modes: Final = OneOf(("none", "auto", "required"))
-    _named: Final = Structure(
-        table_of([_TYPE, built("function", Structure(_NAMED), "the one to call", required=True)])
-    )
+    _named: Final = Structure(_ToolFields(_NamedFields(), "the one to call").table, Values.plain)
 
     def read(self, value: Any, path: str) -> str | dict[str, Any]:
         if isinstance(value, str):
@@ -82,7 +93,9 @@ class ToolUse:
         return Grammar(GrammarKind.LARK, "\n".join(lines))
 
 
-def tool_use(tools: Sequence[Mapping[str, Any]], choice: Any, parallel: bool) -> ToolUse | None:
+def tool_use(
+    tools: Sequence[Mapping[str, Any]], choice: str | Mapping[str, Any] | None, parallel: bool
+) -> ToolUse | None:
     """Resolve `tools` and `tool_choice`; None where no tool may be called.
 
     Raises:
@@ -98,7 +111,7 @@ def tool_use(tools: Sequence[Mapping[str, Any]], choice: Any, parallel: bool) ->
     given = tuple({**tool, "function": _given(tool["function"])} for tool in tools)
     if choice == "none":
         return None
-    if not isinstance(choice, dict):
+    if choice is None or isinstance(choice, str):
         return ToolUse(given, choice == "required", frozenset(names), parallel)
     name = choice["function"]["name"]
     if name not in names:

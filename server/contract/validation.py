@@ -5,40 +5,33 @@ The context limit and the vocabulary are checked in `server/text/prompts.py`, on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from core.errors import EmptyPrompt, InvalidValue, UnsupportedParameter
 from core.request import Grammar, SamplingParams
 from core.settings import HttpSettings
-from server.contract.conversation import CONVERSATION, Conversation, conversation
-from server.contract.fields import Table, built, decode_object, read_fields, table_of
+from server.contract.conversation import Conversation, conversation
 from server.contract.grammars import refuse_conflicts
-from server.contract.kinds import Boolean, ListOf, Text, TokenId
-from server.contract.prompt_forms import Prompt, PromptForms
-from server.contract.table import DEFAULT_COMPLETION_TOKENS, chat_table, completion_table
+from server.contract.prompt_forms import Prompt
+from server.contract.table import (
+    DEFAULT_COMPLETION_TOKENS,
+    ChatFields,
+    CommonFields,
+    CompletionFields,
+    DetokenizeFields,
+    OutputFields,
+    SamplingFields,
+    TokenizeChatFields,
+    TokenizeTextFields,
+)
+from server.contract.tools import ToolUse
 from server.limits.body_weight import is_long
+from server.schema.fields import Field, Table, Values, decode_object, read_fields
 
-MAX_DETOKENIZED: Final = 2**18  # ids whose text is asked for
 _HUGE: Final = 2**31 - 1  # above any count of tokens; larger ones are read as this
-
-_MODEL: Final = built("model", Text(), "absent: the one that is served")
-_TEXTS: Final = built("return_token_strs", Boolean(), "also each token's text", False)
-_SPECIAL: Final = "the tokenizer's own around it"
-_TOKENIZE_TEXT: Final = (
-    built("prompt", Text(), "the text", required=True),
-    built("add_special_tokens", Boolean(), _SPECIAL, True),
-    *(_MODEL, _TEXTS),
-)
-_TOKENIZE_CHAT: Final = (
-    built("add_special_tokens", Boolean(), _SPECIAL, False),
-    *(_MODEL, _TEXTS),
-)
-_DETOKENIZE: Final = (
-    built("tokens", ListOf(TokenId(), MAX_DETOKENIZED), "the ids", required=True),
-    _MODEL,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,12 +101,15 @@ class Validator:
 
     def __init__(self, limits: HttpSettings) -> None:
         self._depth = limits.max_json_depth
+        self._completion, self._chat = CompletionFields(limits), ChatFields(limits)
+        self._tokenize_text, self._tokenize_chat = TokenizeTextFields(), TokenizeChatFields()
+        self._detokenize = DetokenizeFields()
         self.tables: dict[str, Table] = {
-            "completion": completion_table(limits, PromptForms(limits.max_prompts)),
-            "chat": chat_table(limits, CONVERSATION),
-            "tokenize_text": table_of(_TOKENIZE_TEXT),
-            "tokenize_chat": table_of([*CONVERSATION, *_TOKENIZE_CHAT]),
-            "detokenize": table_of(_DETOKENIZE),
+            "completion": self._completion.table,
+            "chat": self._chat.table,
+            "tokenize_text": self._tokenize_text.table,
+            "tokenize_chat": self._tokenize_chat.table,
+            "detokenize": self._detokenize.table,
         }
 
     def completion(self, body: bytes) -> CompletionCall:
@@ -121,141 +117,163 @@ class Validator:
         raw = decode_object(body, self._depth)
         if "prompt" in raw and raw["prompt"] is None:
             raise EmptyPrompt("prompt must not be empty", "prompt")
-        values = read_fields(self.tables["completion"], raw)
-        if values["best_of"] not in (None, values["n"]):
+        fields, values = self._completion, read_fields(self.tables["completion"], raw)
+        common = fields.common
+        if values[fields.best_of] not in (None, values[common.sampling.n]):
             raise UnsupportedParameter("best_of is supported only where it equals n", "best_of")
-        echo = values["echo"]
-        scored = values["logprobs"] if echo else None
-        return CompletionCall(
-            prompts=values["prompt"],
-            echo=echo,
-            logprobs=values["logprobs"],
-            **_lengths(values, ("max_tokens",), DEFAULT_COMPLETION_TOKENS),
-            **_common(raw, values, echoed_logprobs=scored),
-        )
+        lengths = _lengths(values, common, (common.max_tokens,), DEFAULT_COMPLETION_TOKENS)
+        echo, logprobs = values[fields.echo], values[fields.logprobs]
+        call = _common(values, common, lengths, logprobs, scores_prompt=echo)
+        return CompletionCall(prompts=values[fields.prompt], echo=echo, **_shared(call))
 
     def chat(self, body: bytes) -> ChatCall:
         """Read the body of /v1/chat/completions; `max_completion_tokens` wins over `max_tokens`."""
-        raw = decode_object(body, self._depth)
-        values = read_fields(self.tables["chat"], raw)
-        if values["top_logprobs"] is not None and not values["logprobs"]:
+        values = read_fields(self.tables["chat"], decode_object(body, self._depth))
+        fields, common = self._chat, self._chat.common
+        if values[fields.top] is not None and not values[fields.logprobs]:
             raise InvalidValue("top_logprobs needs logprobs to be true", "top_logprobs")
-        talk = conversation(values, is_long(body))
+        talk = conversation(values, values[common.special], is_long(body))
+        lengths = _lengths(values, common, (fields.max_tokens, common.max_tokens), None)
+        logprobs = (values[fields.top] or 0) if values[fields.logprobs] else None
         return ChatCall(
-            conversation=talk,
-            logprobs=(values["top_logprobs"] or 0) if values["logprobs"] else None,
-            **_lengths(values, ("max_completion_tokens", "max_tokens"), None),
-            **_common(raw, values, talk),
+            conversation=talk, **_shared(_common(values, common, lengths, logprobs, talk.use))
         )
 
     def tokenize(self, body: bytes) -> TokenizeCall:
         """Read the body of /tokenize: the form with `messages`, else the one with `prompt`."""
         raw = decode_object(body, self._depth)
-        is_chat = "messages" in raw and "prompt" not in raw
-        values = read_fields(self.tables["tokenize_chat" if is_chat else "tokenize_text"], raw)
+        prompt: str | Conversation
+        if "messages" in raw and "prompt" not in raw:
+            common = self._tokenize_chat.common
+            values = read_fields(self.tables["tokenize_chat"], raw)
+            prompt = conversation(values, values[common.special], is_long(body))
+        else:
+            common = self._tokenize_text.common
+            values = read_fields(self.tables["tokenize_text"], raw)
+            prompt = values[self._tokenize_text.prompt]
         return TokenizeCall(
-            model=values["model"],
-            prompt=conversation(values, is_long(body)) if is_chat else values["prompt"],
-            add_special_tokens=values["add_special_tokens"],
-            with_texts=values["return_token_strs"],
+            model=values[common.model],
+            prompt=prompt,
+            add_special_tokens=values[common.special],
+            with_texts=values[common.texts],
         )
 
     def detokenize(self, body: bytes) -> tuple[str | None, tuple[int, ...]]:
         """Read the body of /detokenize: the model's name and the ids."""
+        fields = self._detokenize
         values = read_fields(self.tables["detokenize"], decode_object(body, self._depth))
-        return values["model"], values["tokens"]
+        return values[fields.model], values[fields.tokens]
+
+
+def _shared(call: GenerationCall) -> dict[str, Any]:
+    """Give the checked fields of a call to a call of one route, which has them all."""
+    return {field.name: getattr(call, field.name) for field in dataclasses.fields(GenerationCall)}
 
 
 def _lengths(
-    values: Mapping[str, Any], names: Iterable[str], default: int | None
-) -> dict[str, Any]:
-    """Read how many tokens may come, from the first of the fields `names` that was given.
+    values: Values, common: CommonFields, fields: Iterable[Field[int | None]], default: int | None
+) -> tuple[int | None, str | None]:
+    """Read how many tokens may come, and the name of the first of `fields` that was given.
 
     Raises:
         InvalidValue: `min_tokens` is above it, or no token of the prompt is to be kept.
     """
-    field = next((name for name in names if values[name] is not None), None)
-    most = default if field is None else values[field]
-    if most is not None and values["min_tokens"] > most:
-        words = f"{field or 'max_tokens'}, which is {min(most, _HUGE)}"
+    field = next((field for field in fields if values[field] is not None), None)
+    most, name = (default, None) if field is None else (values[field], field.name)
+    if most is not None and values[common.sampling.min_tokens] > most:
+        words = f"{name or 'max_tokens'}, which is {min(most, _HUGE)}"
         raise InvalidValue(f"min_tokens must be at most {words}", "min_tokens")
-    if values["truncate_prompt_tokens"] == 0:
+    if values[common.truncate] == 0:
         message = "truncate_prompt_tokens must be -1 or at least 1"
         raise InvalidValue(message, "truncate_prompt_tokens")
-    return {"max_tokens": most, "max_tokens_field": field}
+    return most, name
 
 
 def _common(
-    raw: Mapping[str, Any],
-    values: Mapping[str, Any],
-    talk: Conversation | None = None,
-    echoed_logprobs: int | None = None,
-) -> dict[str, Any]:
-    """Read what both routes share; `echoed_logprobs` scores the prompt as well."""
-    if not values["stream"] and raw.get("stream_options"):
+    values: Values,
+    common: CommonFields,
+    lengths: tuple[int | None, str | None],
+    logprobs: int | None,
+    use: ToolUse | None = None,
+    scores_prompt: bool = False,
+) -> GenerationCall:
+    """Read what both routes share; `scores_prompt` scores an echoed prompt as the answer is."""
+    sampling, ends, output = common.sampling, common.ends, common.output
+    stream, options = values[output.stream], values[output.options]
+    if not stream and values.sent(output.options):
         raise InvalidValue("stream_options needs stream to be true", "stream_options")
-    options = values["stream_options"]
-    if values["stream"] and values["prompt_logprobs"] is not None:
+    prompt_logprobs = values[output.prompt_logprobs]
+    if stream and prompt_logprobs is not None:
         raise InvalidValue("prompt_logprobs cannot be streamed", "prompt_logprobs")
-    grammar, param = _grammar(values, talk)
-    return {
-        "sampling": _sampling(values, echoed_logprobs),
-        "stop_token_ids": frozenset(values["stop_token_ids"]),
-        "keep_stop": values["include_stop_str_in_output"],
-        "grammar": grammar,
-        "grammar_param": param,
-        "tokens_as_ids": values["return_tokens_as_token_ids"],
-        "truncate": values["truncate_prompt_tokens"],
-        "keep_left": values["truncation_side"] == "right",
-        "include_usage": options["include_usage"],
-        "running_usage": options["continuous_usage_stats"] and options["include_usage"],
-        **{name: values[name] for name in _AS_READ},
-    }
-
-
-_AS_READ: Final = (
-    *("model", "n", "seed", "bad_words", "stop", "ignore_eos", "skip_special_tokens"),
-    *("prompt_logprobs", "return_token_ids", "add_special_tokens", "priority", "cache_salt"),
-    *("stream", "stream_interval"),
-)
-
-
-def _sampling(values: Mapping[str, Any], echoed_logprobs: int | None) -> SamplingParams:
-    asked = values["top_logprobs"] if "top_logprobs" in values else values["logprobs"]
-    tells = values["logprobs"] is not None and values["logprobs"] is not False
-    prompt = [one for one in (values["prompt_logprobs"], echoed_logprobs) if one is not None]
-    return SamplingParams(
-        temperature=values["temperature"],
-        top_p=values["top_p"],
-        top_k=min(max(values["top_k"], 0), _HUGE),
-        min_p=values["min_p"],
-        frequency_penalty=values["frequency_penalty"],
-        presence_penalty=values["presence_penalty"],
-        repetition_penalty=values["repetition_penalty"],
-        logit_bias=values["logit_bias"],
-        min_tokens=min(values["min_tokens"], _HUGE),
-        allowed_token_ids=values["allowed_token_ids"],
-        logprobs=(asked or 0) if tells else None,
-        prompt_logprobs=max(prompt, default=None),
+    grammar, param = _grammar(values, output, use)
+    scored = [prompt_logprobs, logprobs if scores_prompt else None]
+    return GenerationCall(
+        model=values[common.model],
+        max_tokens=lengths[0],
+        max_tokens_field=lengths[1],
+        n=values[sampling.n],
+        sampling=_sampling(values, sampling, logprobs, scored),
+        seed=values[sampling.seed],
+        bad_words=values[sampling.bad_words],
+        stop=values[ends.stop],
+        stop_token_ids=frozenset(values[ends.stop_token_ids]),
+        ignore_eos=values[ends.ignore_eos],
+        keep_stop=values[ends.keep_stop],
+        skip_special_tokens=values[output.skip_special_tokens],
+        grammar=grammar,
+        grammar_param=param,
+        logprobs=logprobs,
+        prompt_logprobs=prompt_logprobs,
+        tokens_as_ids=values[output.tokens_as_ids],
+        return_token_ids=values[output.token_ids],
+        truncate=values[common.truncate],
+        keep_left=values[common.truncation_side] == "right",
+        add_special_tokens=values[common.special],
+        priority=values[common.priority],
+        cache_salt=values[common.cache_salt],
+        stream=stream,
+        stream_interval=values[output.interval],
+        include_usage=options.include_usage,
+        running_usage=options.continuous_usage_stats and options.include_usage,
     )
 
 
-def _grammar(values: Mapping[str, Any], talk: Conversation | None) -> tuple[Grammar | None, str]:
+def _sampling(
+    values: Values, fields: SamplingFields, logprobs: int | None, scored: Iterable[int | None]
+) -> SamplingParams:
+    """Read the parameters; `scored` asks for logprobs of the prompt's tokens, the most of them."""
+    return SamplingParams(
+        temperature=values[fields.temperature],
+        top_p=values[fields.top_p],
+        top_k=min(max(values[fields.top_k], 0), _HUGE),
+        min_p=values[fields.min_p],
+        frequency_penalty=values[fields.frequency_penalty],
+        presence_penalty=values[fields.presence_penalty],
+        repetition_penalty=values[fields.repetition_penalty],
+        logit_bias=values[fields.logit_bias],
+        min_tokens=min(values[fields.min_tokens], _HUGE),
+        allowed_token_ids=values[fields.allowed],
+        logprobs=logprobs,
+        prompt_logprobs=max((one for one in scored if one is not None), default=None),
+    )
+
+
+def _grammar(
+    values: Values, output: OutputFields, use: ToolUse | None
+) -> tuple[Grammar | None, str]:
     """Find the one field that shapes the output, if any.
 
     Raises:
         InvalidValue, UnsupportedParameter: two of them, or a field that does not go with it.
     """
-    use = talk.use if talk is not None else None
-    sources = {name: values[name] for name in ("response_format", "structured_outputs")}
-    asked = [name for name, grammar in sources.items() if grammar is not None]
+    sources = (output.response_format, output.structured_outputs)
+    asked = [(field.name, values[field]) for field in sources if values[field] is not None]
     if len(asked) > 1:
         message = "response_format and structured_outputs cannot be combined"
         raise InvalidValue(message, "structured_outputs")
     if asked and use is not None:
-        raise UnsupportedParameter(f"{asked[0]} cannot be combined with tools", asked[0])
-    param = asked[0] if asked else "tools"
-    grammar = sources[param] if asked else use.grammar() if use is not None else None
+        raise UnsupportedParameter(f"{asked[0][0]} cannot be combined with tools", asked[0][0])
+    param, grammar = asked[0] if asked else ("tools", use.grammar() if use is not None else None)
     if grammar is not None:
         refuse_conflicts(values, param)
     return grammar, param

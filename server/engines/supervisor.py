@@ -48,7 +48,7 @@ class Launcher(Protocol):
         """Start an engine that speaks on `sock`, which the caller closes afterwards."""
 
 
-class Books(Observer, Protocol):
+class LifecycleObserver(Observer, Protocol):
     """An observer that also hears of the engine's comings and goings."""
 
     def on_engine_down(self) -> None: ...
@@ -84,7 +84,7 @@ class Supervisor:
     def __init__(
         self,
         settings: EngineSettings,
-        on_ready: Callable[[Ready], Books],
+        on_ready: Callable[[Ready], LifecycleObserver],
         launch: Launcher,
         queue_timeout_s: float,
     ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -11,10 +11,11 @@ from msgspec import Struct
 from core.errors import InvalidType, InvalidValue
 from server.answers.bodies import Whole
 from server.answers.served import Served
-from server.contract.kinds import Schema
 from server.http.errors import NOT_FOUND, envelope
 from server.http.json import error_response, json_response
+from server.schema.kinds import Schema
 from server.service import Service
+from telemetry.history import StepView
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 DEFAULT_STEPS: Final = 200
@@ -52,7 +53,7 @@ class ServerLoad(Struct, forbid_unknown_fields=True):
 
 
 class RecentSteps(Struct, forbid_unknown_fields=True):
-    steps: list[dict[str, Any]]
+    steps: list[StepView]
 
 
 class Operations:

@@ -11,7 +11,6 @@ from fastapi.responses import Response
 
 from core.routes import Route
 from server.answers.bodies import ChatCompletion, Completion
-from server.contract.openapi import Endpoint, openapi
 from server.contract.validation import Validator
 from server.http.errors import ErrorAnswer
 from server.http.inference import Inference
@@ -26,6 +25,7 @@ from server.http.operations import (
     ServerVersion,
 )
 from server.http.token_routes import Detokenized, Tokenized, TokenRoutes
+from server.schema.openapi import Endpoint, openapi
 
 Handler = Callable[[Request], Awaitable[Response]]
 

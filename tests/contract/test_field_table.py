@@ -14,8 +14,9 @@ import httpx
 import pytest
 
 from core.settings import HttpSettings
-from server.contract.fields import Field, Structure, Support
-from server.contract.kinds import (
+from server.contract.validation import Validator
+from server.schema.fields import Field, Structure, Support
+from server.schema.kinds import (
     Anything,
     Biases,
     Boolean,
@@ -26,7 +27,6 @@ from server.contract.kinds import (
     Text,
     TokenId,
 )
-from server.contract.validation import Validator
 from tests.contract.test_bad_input import CHAT, COMPLETIONS, JSON, USER
 
 TABLES = Validator(HttpSettings()).tables

@@ -11,8 +11,8 @@ import pytest
 from core import errors
 from core.request import Grammar, GrammarKind, SamplingParams
 from core.settings import HttpSettings
-from server.contract.fields import Support, Table
 from server.contract.validation import Validator
+from server.schema.fields import Support, Table
 from server.text.prompts import ContextLimit, room_for
 
 VALIDATOR = Validator(HttpSettings())

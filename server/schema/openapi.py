@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from core.routes import Route
-from server.contract.fields import Table, object_schema
-from server.contract.kinds import Schema
+from server.schema.fields import Table, object_schema
+from server.schema.kinds import Schema
 
 _EVENTS: Final[Schema] = {"description": "`data:` lines of JSON chunks, then `data: [DONE]`"}
 

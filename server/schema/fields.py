@@ -5,16 +5,19 @@ The table is the one source: validation, `/openapi.json` and the tables of docs/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 import msgspec
 
 from core.errors import InvalidJson, MissingParameter, UnsupportedParameter
-from server.contract.kinds import Anything, Kind, Schema, typed
 from server.limits.body_weight import check_weight
+from server.schema.kinds import Anything, Schema, ValueKind, typed
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Support(Enum):
@@ -24,38 +27,78 @@ class Support(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(Generic[T_co]):
     """One field. Absent and null mean `default`; a refused field's `neutral` values pass."""
 
     name: str
-    kind: Kind
+    kind: ValueKind[T_co]
     note: str
-    default: Any = None
+    default: T_co
     required: bool = False
     support: Support = Support.BUILT
     neutral: tuple[Any, ...] = ()
 
 
-def built(name: str, kind: Kind, note: str, default: Any = None, required: bool = False) -> Field:
+@overload
+def built(name: str, kind: ValueKind[T], note: str) -> Field[T | None]: ...
+@overload
+def built(name: str, kind: ValueKind[T], note: str, default: T) -> Field[T]: ...
+@overload
+def built(name: str, kind: ValueKind[T], note: str, *, required: Literal[True]) -> Field[T]: ...
+def built(
+    name: str, kind: ValueKind[Any], note: str, default: Any = None, *, required: bool = False
+) -> Field[Any]:
     return Field(name=name, kind=kind, note=note, default=default, required=required)
 
 
-def refused(name: str, kind: Kind, note: str, *neutral: Any) -> Field:
-    return Field(name=name, kind=kind, note=note, support=Support.REFUSED, neutral=neutral)
+def refused(name: str, kind: ValueKind[Any], note: str, *neutral: Any) -> Field[Any]:
+    return Field(
+        name=name, kind=kind, note=note, default=None, support=Support.REFUSED, neutral=neutral
+    )
 
 
-def ignored(names: Iterable[str], note: str) -> list[Field]:
-    return [Field(name=name, kind=Anything(), note=note, support=Support.IGNORED) for name in names]
+def ignored(note: str, *names: str) -> list[Field[Any]]:
+    return [
+        Field(name=name, kind=Anything(), note=note, default=None, support=Support.IGNORED)
+        for name in names
+    ]
 
 
-Table = Mapping[str, Field]
+Table = Mapping[str, Field[Any]]
 
 
-def table_of(fields: Iterable[Field]) -> Table:
-    return {field.name: field for field in fields}
+class FieldGroup:
+    """Fields as attributes, in the order of the table: fields, lists of them, and other groups."""
+
+    def __iter__(self) -> Iterator[Field[Any]]:
+        for part in vars(self).values():
+            yield from (part,) if isinstance(part, Field) else part
+
+    @property
+    def table(self) -> Table:
+        return {field.name: field for field in self}
 
 
-def read_fields(table: Table, raw: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+class Values:
+    """What was read. A field is the key to its own value, which has the type of its kind."""
+
+    def __init__(self, read: Mapping[str, Any], raw: Mapping[str, Any]) -> None:
+        self._read, self._raw = read, raw
+
+    def __getitem__(self, field: Field[T]) -> T:
+        value: T = self._read[field.name]
+        return value
+
+    def sent(self, field: Field[Any]) -> Any:
+        """Give what the client wrote; None where it wrote nothing."""
+        return self._raw.get(field.name)
+
+    def plain(self) -> dict[str, Any]:
+        """Give every value by its field's name, for who passes the object on."""
+        return dict(self._read)
+
+
+def read_fields(table: Table, raw: Mapping[str, Any], prefix: str = "") -> Values:
     """Read what the table knows, in its order; other keys are ignored.
 
     Raises:
@@ -74,17 +117,19 @@ def read_fields(table: Table, raw: Mapping[str, Any], prefix: str = "") -> dict[
             field.kind.read(given, path)
             if given not in field.neutral:
                 raise UnsupportedParameter(f"{path} is not supported", path)
-    return values
+    return Values(values, raw)
 
 
 @dataclass(frozen=True, slots=True)
-class Structure:
-    """An object with fields of its own; it reads as a dict with every built field."""
+class Structure(Generic[T]):
+    """An object with fields of its own; it reads as what `make` makes of their values."""
 
     table: Table
+    make: Callable[[Values], T]
 
-    def read(self, value: Any, path: str) -> dict[str, Any]:
-        return read_fields(self.table, typed(value, dict, "an object", path), f"{path}.")
+    def read(self, value: Any, path: str) -> T:
+        raw = typed(value, dict, "an object", path)
+        return self.make(read_fields(self.table, raw, f"{path}."))
 
     def schema(self) -> Schema:
         return object_schema(self.table)
@@ -100,7 +145,7 @@ def object_schema(table: Table) -> Schema:
         elif described and not field.required:
             described = {"anyOf": [described, {"type": "null"}]}
         if field.default is not None and field.support is Support.BUILT:
-            described["default"] = field.default
+            described["default"] = msgspec.to_builtins(field.default)
         properties[field.name] = {**described, "description": field.note}
     required = [field.name for field in table.values() if field.required]
     described = {"type": "object", "properties": properties}

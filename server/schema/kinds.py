@@ -6,25 +6,27 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from core.errors import InvalidTokenId, InvalidType, InvalidValue, RequestError
 
 Schema = dict[str, Any]
+Item = TypeVar("Item")
+Read_co = TypeVar("Read_co", covariant=True)
 
 INT64: Final = 2**63
 MAX_IDS: Final = 2**20  # token ids in one field
 
 
-class Kind(Protocol):
-    """What a field's value may be.
+class ValueKind(Protocol[Read_co]):
+    """What a field's value may be, and what it reads as.
 
     Raises:
         InvalidType: (`read`) the value has another type; strings are never coerced.
         InvalidValue: (`read`) the value is out of the range that the message states.
     """
 
-    def read(self, value: Any, path: str) -> Any:
+    def read(self, value: Any, path: str) -> Read_co:
         """Check a value that is not null; `path` names it in errors."""
 
     def schema(self) -> Schema: ...
@@ -144,20 +146,20 @@ class TokenId:
 
 
 @dataclass(frozen=True, slots=True)
-class ListOf:
+class ListOf(Generic[Item]):
     """`lone` takes an item without its list too. Errors in items name the list, and say which."""
 
-    item: Kind
+    item: ValueKind[Item]
     most: int | None = None
     least: int = 0
     lone: bool = False
 
-    def read(self, value: Any, path: str) -> tuple[Any, ...]:
+    def read(self, value: Any, path: str) -> tuple[Item, ...]:
         if self.lone and not isinstance(value, list):
             return (self.item.read(value, path),)
         items = typed(value, list, "a list", path)
         _check_size(len(items), self.least, self.most, "item", path)
-        read: list[Any] = []
+        read: list[Item] = []
         for item in items:
             try:
                 read.append(self.item.read(item, path))
