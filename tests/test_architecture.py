@@ -51,17 +51,6 @@ FOLDERS: dict[str, list[str]] = {  # inside a package, from the top down: import
         *("cli", "http", "", "answers", "text", "templates"),
         *("engines", "contract", "schema", "limits"),
     ],
-        "cli",
-        "http",
-        "",
-        "answers",
-        "text",
-        "templates",
-        "engines",
-        "contract",
-        "schema",
-        "limits",
-    ],
     "telemetry": ["", "series", "books", "bill", "engine"],
 }
 MAX_FOLDER_FILES, MAX_FOLDER_LINES = 12, 1400

@@ -9,27 +9,35 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from core.request import RequestId
 from server.answers.bodies import (
+    AnyChoice,
+    Body,
     CachedTokens,
     ChatCompletion,
     Chunk,
     ChunkChoice,
     Completion,
+    ToldUsage,
     Usage,
+    WholeChoice,
 )
-from server.answers.choice import Delta
+from server.answers.choice import Choice, Delta
 from server.answers.choice_maker import ChoiceMaker
+from server.answers.logprobs import LogprobWriter
 from server.answers.served import Served
-from server.answers.shapes import Cost, Head, shape_of
-from server.contract.validation import GenerationCall
+from server.answers.shapes import ChatShape, CompletionShape, Shape
+from server.contract.validation import ChatCall, GenerationCall
 from server.engines.client import EngineClient
 from server.engines.observer import unharmed
 from server.text.prompts import Prompts
-from telemetry.bill.cost import Timings
+from telemetry.bill.cost import CostObject, Timings
+
+B = TypeVar("B", bound=Body)
 
 
 class Answer:
@@ -51,13 +59,16 @@ class Answer:
         draw_seed: Callable[[], int],
     ) -> None:
         self._call, self._tenant, self._served = call, tenant, served
-        self._shape = shape_of(call, served.tokenizer.shown_bytes)
-        id = f"{self._shape.id_prefix}{uuid.uuid4().hex}"
-        self._head = Head(id, int(time.time()), served.name, served.fingerprint)
+        shape = ChatShape if isinstance(call, ChatCall) else CompletionShape
+        self._shape: Shape = shape(self._writer(call.logprobs))
+        self._id, self._created = f"{shape.id_prefix}{uuid.uuid4().hex}", int(time.time())
+        self._fingerprint = served.fingerprint
         self._news = asyncio.Event()
         eos_token_ids = served.ready.model.eos_token_ids
         maker = ChoiceMaker(call, prompts.bad_words, served.tokenizer, eos_token_ids)
-        self.choices = list(maker.choices(id, prompts.list, tenant, draw_seed, self._news.set))
+        self.choices = list(
+            maker.choices(self._id, prompts.list, tenant, draw_seed, self._news.set)
+        )
         self._sent_tokens = 0
         self._begun: set[int] = set()
         self._ended = 0
@@ -104,7 +115,11 @@ class Answer:
         """
         async for _ in self.deltas():
             pass
-        return self._shape.whole(self._head, self.choices, self._usage(self._sampled), self._cost())
+        shape = self._shape
+        choices = [self._whole(choice) for choice in self.choices]
+        body = self._body(shape.body, shape.object, choices, self._usage(self._sampled))
+        body.cost = self._cost()
+        return body
 
     async def stream(self) -> AsyncIterator[Chunk]:
         """Write each delta as it comes.
@@ -147,7 +162,7 @@ class Answer:
         cached = CachedTokens(sum(choice.cached_tokens for choice in firsts))
         return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens, cached)
 
-    def _cost(self) -> Cost:
+    def _cost(self) -> CostObject | UnsetType:
         if self._served.tells_cost:
             with unharmed("a bill"):
                 return self._served.telemetry.cost(self.ids)
@@ -171,15 +186,33 @@ class Answer:
         yield chunk
 
     def _chunk(self, choices: Sequence[ChunkChoice]) -> Chunk:
-        head, call = self._head, self._call
-        chunk = Chunk(
-            id=head.id,
-            object=self._shape.chunk_object,
-            created=head.created,
-            model=head.model,
-            system_fingerprint=head.fingerprint,
+        usage: ToldUsage = None if self._call.include_usage else UNSET
+        if self._call.running_usage:
+            usage = self._usage(self._sent_tokens)
+        return self._body(Chunk, self._shape.chunk_object, choices, usage)
+
+    def _whole(self, choice: Choice) -> WholeChoice:
+        """Write a finished choice, with what was asked for beyond OpenAI's fields."""
+        written, prompt_ids = self._shape.choice(choice), choice.submit.prompt_ids
+        if self._call.return_token_ids:
+            written.prompt_token_ids, written.token_ids = prompt_ids, choice.token_ids
+        if (writer := self._writer(self._call.prompt_logprobs)) is not None:
+            written.prompt_logprobs = writer.prompt(choice.prompt_logprobs, len(prompt_ids))
+        return written
+
+    def _writer(self, top: int | None) -> LogprobWriter | None:
+        shown, as_ids = self._served.tokenizer.shown_bytes, self._call.tokens_as_ids
+        return None if top is None else LogprobWriter(shown, top, as_ids)
+
+    def _body(
+        self, kind: type[B], object: str, choices: Sequence[AnyChoice], usage: ToldUsage
+    ) -> B:
+        return kind(
+            id=self._id,
+            object=object,
+            created=self._created,
+            model=self._served.name,
+            system_fingerprint=self._fingerprint,
             choices=choices,
+            usage=usage,
         )
-        if call.include_usage:
-            chunk.usage = self._usage(self._sent_tokens) if call.running_usage else None
-        return chunk

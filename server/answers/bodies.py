@@ -74,28 +74,6 @@ class ChatChoice(Struct, kw_only=True, forbid_unknown_fields=True):
     prompt_logprobs: PromptLogprobs | UnsetType = UNSET
 
 
-class Completion(Struct, kw_only=True, forbid_unknown_fields=True):
-    id: str
-    object: Literal["text_completion"]
-    created: Whole
-    model: str
-    system_fingerprint: str
-    choices: Annotated[list[CompletionChoice], Meta(min_length=1)]
-    usage: Usage
-    cost: CostObject | UnsetType = UNSET
-
-
-class ChatCompletion(Struct, kw_only=True, forbid_unknown_fields=True):
-    id: str
-    object: Literal["chat.completion"]
-    created: Whole
-    model: str
-    system_fingerprint: str
-    choices: Annotated[list[ChatChoice], Meta(min_length=1)]
-    usage: Usage
-    cost: CostObject | UnsetType = UNSET
-
-
 # ── chunks of a stream ────────────────────────────────────────────────────────────────────────
 
 
@@ -137,17 +115,40 @@ class ChatChunkChoice(Struct, kw_only=True):
     token_ids: Ids | UnsetType = UNSET
 
 
+WholeChoice = CompletionChoice | ChatChoice
 ChunkChoice = CompletionChunkChoice | ChatChunkChoice
+AnyChoice = WholeChoice | ChunkChoice
+ToldUsage = Usage | UnsetType | None  # null where it comes with another chunk
 
 
-class Chunk(Struct, kw_only=True):
-    """A chunk of either route."""
+# ── bodies ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Body(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What whole answers and chunks of both routes share."""
 
     id: str
     object: str
-    created: int
+    created: Whole
     model: str
     system_fingerprint: str
-    choices: Sequence[ChunkChoice]
-    usage: Usage | UnsetType | None = UNSET
+    choices: Sequence[AnyChoice]
+    usage: ToldUsage = UNSET
     cost: CostObject | UnsetType = UNSET
+
+
+class Completion(Body, kw_only=True):
+    object: Literal["text_completion"]
+    choices: Annotated[Sequence[CompletionChoice], Meta(min_length=1)]
+    usage: Usage
+
+
+class ChatCompletion(Body, kw_only=True):
+    object: Literal["chat.completion"]
+    choices: Annotated[Sequence[ChatChoice], Meta(min_length=1)]
+    usage: Usage
+
+
+class Chunk(Body, kw_only=True):
+    object: Literal["text_completion", "chat.completion.chunk"]
+    choices: Sequence[ChunkChoice]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeVar
+from typing import ClassVar, Protocol
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from server.answers.bodies import (
     CalledFunction,
@@ -22,52 +22,21 @@ from server.answers.bodies import (
     FunctionDelta,
     ToolCall,
     ToolCallDelta,
-    Usage,
+    WholeChoice,
 )
 from server.answers.choice import Choice, Delta
 from server.answers.logprobs import LogprobWriter
-from server.contract.validation import ChatCall, GenerationCall
 from server.text.tool_parser import CallDelta
-from telemetry.bill.cost import CostObject
-
-WholeChoice = TypeVar("WholeChoice", CompletionChoice, ChatChoice)
-Cost = CostObject | UnsetType
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """What all bodies of one request share."""
-
-    id: str
-    created: int
-    model: str
-    fingerprint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Extras:
-    """What whole choices have beyond OpenAI's fields, where it was asked for."""
-
-    token_ids: bool = False
-    prompt_logprobs: LogprobWriter | None = None
-
-    def add(self, written: WholeChoice, choice: Choice) -> WholeChoice:
-        prompt_ids = choice.submit.prompt_ids
-        if self.token_ids:
-            written.prompt_token_ids, written.token_ids = prompt_ids, choice.token_ids
-        if self.prompt_logprobs is not None:
-            known = choice.prompt_logprobs
-            written.prompt_logprobs = self.prompt_logprobs.prompt(known, len(prompt_ids))
-        return written
 
 
 class Shape(Protocol):
     id_prefix: ClassVar[str]
+    body: ClassVar[type[Completion | ChatCompletion]]
+    object: ClassVar[str]
     chunk_object: ClassVar[str]
 
-    def whole(
-        self, head: Head, choices: Sequence[Choice], usage: Usage, cost: Cost
-    ) -> Completion | ChatCompletion: ...
+    def choice(self, choice: Choice) -> WholeChoice:
+        """Write a finished choice."""
 
     def chunk_choices(self, delta: Delta, first: bool) -> Sequence[ChunkChoice]:
         """Write a delta as the choices of one chunk each; `first` of its choice.
@@ -79,21 +48,10 @@ class Shape(Protocol):
 @dataclass(frozen=True, slots=True)
 class CompletionShape:
     logprobs: LogprobWriter | None
-    extras: Extras
     id_prefix: ClassVar[str] = "cmpl-"
+    body: ClassVar[type[Completion | ChatCompletion]] = Completion
+    object: ClassVar[str] = "text_completion"
     chunk_object: ClassVar[str] = "text_completion"
-
-    def whole(self, head: Head, choices: Sequence[Choice], usage: Usage, cost: Cost) -> Completion:
-        return Completion(
-            id=head.id,
-            object="text_completion",
-            created=head.created,
-            model=head.model,
-            system_fingerprint=head.fingerprint,
-            choices=[self.extras.add(self._choice(choice), choice) for choice in choices],
-            usage=usage,
-            cost=cost,
-        )
 
     def chunk_choices(self, delta: Delta, first: bool) -> list[CompletionChunkChoice]:
         written = CompletionChunkChoice(
@@ -105,7 +63,7 @@ class CompletionShape:
         )
         return [written]
 
-    def _choice(self, choice: Choice) -> CompletionChoice:
+    def choice(self, choice: Choice) -> CompletionChoice:
         return CompletionChoice(
             index=choice.index,
             text=choice.content,
@@ -118,23 +76,10 @@ class CompletionShape:
 @dataclass(frozen=True, slots=True)
 class ChatShape:
     logprobs: LogprobWriter | None
-    extras: Extras
     id_prefix: ClassVar[str] = "chatcmpl-"
+    body: ClassVar[type[Completion | ChatCompletion]] = ChatCompletion
+    object: ClassVar[str] = "chat.completion"
     chunk_object: ClassVar[str] = "chat.completion.chunk"
-
-    def whole(
-        self, head: Head, choices: Sequence[Choice], usage: Usage, cost: Cost
-    ) -> ChatCompletion:
-        return ChatCompletion(
-            id=head.id,
-            object="chat.completion",
-            created=head.created,
-            model=head.model,
-            system_fingerprint=head.fingerprint,
-            choices=[self.extras.add(self._choice(choice), choice) for choice in choices],
-            usage=usage,
-            cost=cost,
-        )
 
     def chunk_choices(self, delta: Delta, first: bool) -> list[ChatChunkChoice]:
         changes = [ChatDelta(role="assistant", content="")] if first else []
@@ -151,7 +96,7 @@ class ChatShape:
             last.logprobs = self.logprobs.chat(delta.scored)
         return written
 
-    def _choice(self, choice: Choice) -> ChatChoice:
+    def choice(self, choice: Choice) -> ChatChoice:
         return ChatChoice(
             index=choice.index,
             message=_message(choice),
@@ -178,13 +123,3 @@ def _call_delta(call: CallDelta) -> ToolCallDelta:
         return ToolCallDelta(index=call.index, function=FunctionDelta(arguments=call.arguments))
     function = FunctionDelta(name=call.name, arguments=call.arguments)
     return ToolCallDelta(index=call.index, id=call.id, type="function", function=function)
-
-
-def shape_of(call: GenerationCall, shown_bytes: Sequence[bytes]) -> Shape:
-    """Choose the route's shape; logprobs write tokens as `shown_bytes` has them."""
-
-    def writer(top: int | None) -> LogprobWriter | None:
-        return None if top is None else LogprobWriter(shown_bytes, top, call.tokens_as_ids)
-
-    shape = ChatShape if isinstance(call, ChatCall) else CompletionShape
-    return shape(writer(call.logprobs), Extras(call.return_token_ids, writer(call.prompt_logprobs)))
