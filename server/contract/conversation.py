@@ -42,7 +42,7 @@ CONVERSATION: Final = ConversationFields()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Conversation:
+class ChatPrompt:
     """What a chat template is rendered with."""
 
     messages: tuple[Message, ...]
@@ -60,7 +60,7 @@ class Conversation:
         return "messages" if self.template is None else "chat_template"
 
 
-def conversation(values: Values, add_special_tokens: bool, long: bool) -> Conversation:
+def conversation(values: Values, add_special_tokens: bool, long: bool) -> ChatPrompt:
     """Build it from what its fields read; `long` says that the body was.
 
     Raises:
@@ -79,7 +79,7 @@ def conversation(values: Values, add_special_tokens: bool, long: bool) -> Conver
     variables = dict(values[CONVERSATION.kwargs] or {})
     if values[CONVERSATION.effort] is not None:
         variables["reasoning_effort"] = values[CONVERSATION.effort]
-    return Conversation(
+    return ChatPrompt(
         messages=messages,
         use=use,
         add_generation_prompt=opens is not False and not continues,

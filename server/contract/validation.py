@@ -13,7 +13,7 @@ from typing import Any, Final
 from core.errors import EmptyPrompt, InvalidValue, UnsupportedParameter
 from core.request import Grammar, SamplingParams
 from core.settings import HttpSettings
-from server.contract.conversation import Conversation, conversation
+from server.contract.conversation import ChatPrompt, conversation
 from server.contract.grammars import refuse_conflicts
 from server.contract.prompt_forms import Prompt
 from server.contract.table import (
@@ -79,7 +79,7 @@ class CompletionCall(GenerationCall):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatCall(GenerationCall):
-    conversation: Conversation
+    conversation: ChatPrompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class TokenizeCall:
     """A text, or a conversation."""
 
     model: str | None
-    prompt: str | Conversation
+    prompt: str | ChatPrompt
     add_special_tokens: bool
     with_texts: bool
 
@@ -142,7 +142,7 @@ class Validator:
     def tokenize(self, body: bytes) -> TokenizeCall:
         """Read the body of /tokenize: the form with `messages`, else the one with `prompt`."""
         raw = decode_object(body, self._depth)
-        prompt: str | Conversation
+        prompt: str | ChatPrompt
         if "messages" in raw and "prompt" not in raw:
             common = self._tokenize_chat.common
             values = read_fields(self.tables["tokenize_chat"], raw)

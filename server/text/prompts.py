@@ -8,7 +8,7 @@ from typing import Final
 
 from core.errors import ContextLengthExceeded, EmptyPrompt, InvalidTokenId, InvalidValue
 from core.settings import HttpSettings, parse_bytes
-from server.contract.conversation import Conversation
+from server.contract.conversation import ChatPrompt
 from server.contract.prompt_forms import Prompt
 from server.contract.validation import ChatCall, CompletionCall, GenerationCall
 from server.limits.off_loop import OffLoop
@@ -101,7 +101,7 @@ class PromptEncoder:
             words = bad_word_ids(call.bad_words, tokenizer)
         return Prompts((prompted,), words)
 
-    async def conversation(self, talk: Conversation, tokenizer: ModelTokenizer) -> tuple[int, ...]:
+    async def conversation(self, talk: ChatPrompt, tokenizer: ModelTokenizer) -> tuple[int, ...]:
         """Render and encode, whatever the context holds.
 
         Raises:
@@ -135,7 +135,7 @@ class PromptEncoder:
         return TextLimit(self._most_bytes)
 
     async def _render(
-        self, talk: Conversation, tokenizer: ModelTokenizer, most: TextLimit
+        self, talk: ChatPrompt, tokenizer: ModelTokenizer, most: TextLimit
     ) -> tuple[int, ...]:
         if talk.long:
             script = await self._off_loop.run(tokenizer.script, talk)

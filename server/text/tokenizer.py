@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 
 from core.errors import ModelError, TemplateFailed
 from core.model import ModelConfig
-from server.contract.conversation import Conversation
+from server.contract.conversation import ChatPrompt
 from server.contract.messages import Message
 from server.contract.tools import explain_tools, write_calls
 from server.limits.text_bound import TextLimit, longest_token_bytes
@@ -116,7 +116,7 @@ class ModelTokenizer:
 
     # ── chat ──────────────────────────────────────────────────────────────────────────────────
 
-    def script(self, talk: Conversation) -> Script:
+    def script(self, talk: ChatPrompt) -> Script:
         """Make a template's variables; special tokens that the caller wrote become marks.
 
         Raises:
@@ -142,7 +142,7 @@ class ModelTokenizer:
         return Script(self._specials.mark(variables) if marked else variables, marked)
 
     def encode_script(
-        self, rendered: str, marked: bool, talk: Conversation, limit: TextLimit
+        self, rendered: str, marked: bool, talk: ChatPrompt, limit: TextLimit
     ) -> tuple[int, ...]:
         """Encode what a template made of `script`; it alone decides on special tokens.
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models
 
 from core.errors import ModelError, TemplateFailed
-from server.contract.conversation import Conversation
+from server.contract.conversation import ChatPrompt
 from server.contract.tools import ToolUse
 from server.limits.off_loop import OffLoop
 from server.limits.text_bound import TextLimit
@@ -37,7 +37,7 @@ def tokenizer(tmp_path: Path) -> ModelTokenizer:
 
 
 def encode_chat(tokenizer: ModelTokenizer, messages: Any, **fields: Any) -> tuple[int, ...]:
-    talk = Conversation(messages=tuple(messages), variables={}, **fields)
+    talk = ChatPrompt(messages=tuple(messages), variables={}, **fields)
     script = tokenizer.script(talk)
     template = tokenizer.template
     if talk.template is not None:
