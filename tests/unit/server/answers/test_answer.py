@@ -21,7 +21,7 @@ from server.answers.choice import Delta
 from server.answers.served import Served
 from server.contract.validation import Validator
 from server.engines.client import EngineClient, Listener
-from server.text.prompts import Prompted
+from server.text.prompts import Prompted, Prompts
 from server.text.tokenizer import ModelTokenizer
 from telemetry.telemetry import Telemetry
 from tests.fakes_engine import ready, write_model_dir
@@ -109,7 +109,9 @@ def table(tmp_path: Path) -> Deal:
         served = Served("m", 0, ready_message, tokenizer, telemetry or ToldTelemetry(dealer.told))
         body = {"prompt": [1], "n": choices, "stop": stops}
         call = Validator(HttpSettings()).completion(json.dumps(body).encode())
-        answer = Answer(call, [Prompted((1,), max_tokens)], DEFAULT_TENANT, served, lambda: 1)
+        answer = Answer(
+            call, Prompts((Prompted((1,), max_tokens),), ()), DEFAULT_TENANT, served, lambda: 1
+        )
         answer.submit(cast(EngineClient, dealer), received_ns=0)
         return Table(dealer, answer)
 
