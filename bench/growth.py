@@ -177,8 +177,8 @@ def main() -> None:
         rows = [asdict(p) | {"fitted_s": s} for p, s in zip(points, fitted, strict=True)]
         record.append({"width": width, "fit": fitting, "points": rows})
     lines += [peer.lines(PEERS[i % len(PEERS)]) for i, peer in enumerate(peers.values())]
-    for line in (line for pair in lines for line in pair):
-        print(line)
+    for row in (row for pair in lines for row in pair):
+        print(row)
     if chosen.svg:
         draw(lines, chosen.model, chosen.svg)
     if chosen.json:

@@ -17,6 +17,7 @@ import json
 import random
 import statistics
 import time
+from typing import Any
 
 from bench.command import Command, number, start, to_read
 from core.errors import SettingsError
@@ -33,9 +34,10 @@ QUANTS = {"F32": 0, "F16": 1, "Q4_0": 2, "Q4_1": 3, "Q8_0": 7, "BF16": 32, "Q4_K
 PIECE = 512  # tokens of a prompt in one step; no more sequences than that, either
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-def _silent(level, text, data):
-    pass
+Record = dict[str, Any]  # a case and its times, as JSON
+
+_LOG_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+_silent = _LOG_CALLBACK(lambda level, text, data: None)
 
 
 def quantize(src: str, kind: str, dst: str) -> None:
@@ -45,8 +47,8 @@ def quantize(src: str, kind: str, dst: str) -> None:
         raise SettingsError(f"could not quantise {src} to {dst} as {kind}")
 
 
-def fill(batch, rows):
-    """rows: (token, position, sequence, want_logits)"""
+def fill(batch: Any, rows: list[tuple[int, int, int, bool]]) -> None:
+    """Lay out rows of token, position, sequence and whether its logits are wanted."""
     for i, (token, pos, seq, logits) in enumerate(rows):
         batch.token[i], batch.pos[i], batch.n_seq_id[i] = token, pos, 1
         batch.seq_id[i][0] = seq
@@ -54,7 +56,7 @@ def fill(batch, rows):
     batch.n_tokens = len(rows)
 
 
-def bench(path: str, threads: int, parallel: int, prompt: int, gen: int, clock: str) -> dict:
+def bench(path: str, threads: int, parallel: int, prompt: int, gen: int, clock: str) -> Record:
     now = CLOCKS[clock]
     model = lc.llama_model_load_from_file(path.encode(), lc.llama_model_default_params())
     if not model:

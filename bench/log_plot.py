@@ -92,8 +92,8 @@ def _plot(plot: Plot, up: _Scale) -> Iterator[str]:
         spots = [(across.at(x), up.at(s * 1e3)) for x, s in line.points]
         yield f'<polyline points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in spots)}" {line.stroke}/>'
         if line.marked:
-            for x, y in spots:
-                yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.5" fill="{line.colour}"/>'
+            for cx, cy in spots:
+                yield f'<circle cx="{cx:.1f}" cy="{cy:.1f}" r="2.5" fill="{line.colour}"/>'
 
 
 def _legend(lines: Sequence[Line], width: int) -> Iterator[str]:

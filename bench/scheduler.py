@@ -13,6 +13,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from bench.command import Command, start
@@ -58,9 +59,9 @@ def step_costs(running: int, waiting: int, blocks: int, steps: int, shared: bool
     plan_ms, commit_ms, preempted = [], [], 0
     for _ in range(steps):
         planned_ms, plan = timed_ms(scheduler.plan)
-        recorded_ms, _ = timed_ms(lambda plan=plan: scheduler.record(plan))
+        recorded_ms, _ = timed_ms(partial(scheduler.record, plan))
         result = runner.execute(plan)
-        committed_ms, _ = timed_ms(lambda plan=plan, result=result: scheduler.commit(plan, result))
+        committed_ms, _ = timed_ms(partial(scheduler.commit, plan, result))
         plan_ms.append(planned_ms + recorded_ms)
         commit_ms.append(committed_ms)
         preempted += len(plan.preempted)

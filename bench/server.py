@@ -191,7 +191,7 @@ def main() -> None:
     for bar in found:
         print(bar)
     if chosen.json:
-        record = {"bars": [asdict(bar) | {"held": bar.held} for bar in found]}
+        record: dict[str, Any] = {"bars": [asdict(bar) | {"held": bar.held} for bar in found]}
         record |= {"readings": readings, "load_average": [*before, *os.getloadavg()]}
         chosen.json.write_text(json.dumps(record, indent=1) + "\n")
 

@@ -99,7 +99,7 @@ def markdown(cases: Sequence[Case]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def predicted(weights: MatrixFormat, kv: KVFormat, context: int, batch: int) -> Work:
+def predicted(weights: MatrixFormat, kv: KVFormat, context: int, batch: int) -> Work[int]:
     """Ask the cost model for a step after `context` tokens."""
     slices = [_slice(str(i), context) for i in range(batch)]
     arithmetic = Arithmetic(CONFIG, Storage(weights, panels=True), kv)

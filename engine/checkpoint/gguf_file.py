@@ -104,8 +104,8 @@ class _TensorReader:
             kind = tensor.tensor_type.name
             raise ModelError(f"{tensor.name}: quantisation {kind} is not supported") from error
         values = self._in_our_order(name, values)
-        kind = _TORCH_TYPES.get(tensor.tensor_type, torch.float32)
-        return torch.tensor(values).to(kind)  # a copy: the file's map is read-only
+        dtype = _TORCH_TYPES.get(tensor.tensor_type, torch.float32)
+        return torch.tensor(values).to(dtype)  # a copy: the file's map is read-only
 
     def kind(self, name: str) -> str:
         return str(self._tensors[gguf_name(name)].tensor_type.name)

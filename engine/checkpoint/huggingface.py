@@ -88,7 +88,8 @@ class _TensorReader:
 
     def read(self, name: str) -> torch.Tensor:
         stored = hf_name(name)
-        return self._file_of[stored].get_tensor(stored)
+        tensor: torch.Tensor = self._file_of[stored].get_tensor(stored)
+        return tensor
 
     def kind(self, name: str) -> str:
         stored = hf_name(name)

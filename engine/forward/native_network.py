@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +26,17 @@ class NativeSizes:
     max_tokens: int
     max_positions: int
     threads: int
+
+
+class _Prepared(NamedTuple):
+    """A step's layout as `NativeModel.step` takes it, in the order of its arguments."""
+
+    token_ids: np.ndarray  # [T] int32, as all
+    positions: np.ndarray  # [T]
+    slots: np.ndarray  # [T]
+    block_tables: np.ndarray  # [B, M]
+    query_starts: np.ndarray  # [B + 1]
+    logit_rows: np.ndarray  # [R]
 
 
 class NativeNetwork:
@@ -66,8 +78,8 @@ class NativeNetwork:
         self._logits = torch.empty(1, config.vocab_size)  # grows to the widest step
         self._rows = self._logits.numpy()
 
-    def prepare(self, batch: StepBatch) -> tuple[np.ndarray, ...]:
-        return (
+    def prepare(self, batch: StepBatch) -> _Prepared:
+        return _Prepared(
             np.array(batch.token_ids, np.int32),
             np.array(batch.positions, np.int32),
             np.array(batch.slots, np.int32),
@@ -76,8 +88,8 @@ class NativeNetwork:
             np.array(batch.logit_rows, np.int32),
         )
 
-    def forward(self, prepared: tuple[np.ndarray, ...]) -> Forward:
-        rows = len(prepared[-1])
+    def forward(self, prepared: _Prepared) -> Forward:
+        rows = len(prepared.logit_rows)
         if rows > len(self._rows):
             self._logits = torch.empty(rows, self._logits.shape[1])
             self._rows = self._logits.numpy()
@@ -92,8 +104,9 @@ def _packed(
     found: dict[str, PackedMatrix | np.ndarray] = {}
     for spec in config.tensors():
         data = weights[spec.name].numpy()
-        if spec.role is not TensorRole.VECTOR:
+        if spec.role is TensorRole.VECTOR:
+            found[spec.name] = data
+        else:
             kind = storage.format_of(spec.name)
-            data = PackedMatrix(data, spec.rows, spec.columns, kind)
-        found[spec.name] = data
+            found[spec.name] = PackedMatrix(data, spec.rows, spec.columns, kind)
     return found

@@ -42,7 +42,7 @@ class TorchOps:
     ) -> torch.Tensor:
         if isinstance(matrix, torch.Tensor):
             return F.linear(x, matrix.float(), bias)
-        product = torch.ops.quantized.linear_dynamic_fp16(x, matrix)
+        product: torch.Tensor = torch.ops.quantized.linear_dynamic_fp16(x, matrix)
         return product if bias is None else product.add_(bias)
 
     def rms_norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

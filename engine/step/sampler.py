@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from core.request import SamplingParams
@@ -142,7 +143,7 @@ def _invert(weights: torch.Tensor, rules: _Rules) -> torch.Tensor:
     return torch.searchsorted(running, target, right=True).squeeze(1)
 
 
-def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> np.ndarray:
+def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> npt.NDArray[np.float64]:
     """Hash each (seed, position) to a number in [0, 1) with 53 random bits. Shapes: [R] float64.
 
     Source: the finaliser of splitmix64 (Steele, Lea, Flood 2014), over the hashed seed.
@@ -154,7 +155,7 @@ def uniforms(seeds: Sequence[int], positions: Sequence[int]) -> np.ndarray:
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
-def _mix(x: np.ndarray) -> np.ndarray:
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
