@@ -38,3 +38,10 @@ def rotations(frequencies: torch.Tensor, positions: torch.Tensor) -> torch.Tenso
     """Give cos and sin of a step's angles. Shapes: [2, T, 1, D / 2], to broadcast on heads."""
     angles = positions.float()[:, None, None] * frequencies  # [T, 1, D / 2]
     return torch.stack((angles.cos(), angles.sin()))
+
+
+def rotate(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+    """Turn x [T, H, D], halves paired, by `rotations`. Returns: x's shape."""
+    cos, sin = turns  # [T, 1, D / 2] each
+    first, second = x.chunk(2, dim=-1)  # [T, H, D / 2] each
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)

@@ -9,11 +9,10 @@ from core.errors import SettingsError
 from core.formats import Backend, KVFormat, MatrixFormat, WeightFormat
 from core.settings import EngineSettings
 from costmodel.storage import weight_bytes
-from engine.forward.kvstore import KV_DTYPES, allocate_kv
-from engine.forward.model import Decoder
+from engine.forward.attention import KV_DTYPES, allocate_kv
+from engine.forward.decoder import Decoder
 from engine.forward.network import Network
 from engine.forward.torch_network import TorchNetwork
-from engine.forward.torch_ops import TorchOps
 from engine.forward.weights import allocated_bytes, load_weights
 from engine.load.limits import resolve_max_model_len, resolve_num_blocks
 from engine.machine.compiled import NATIVE_COMPILED
@@ -98,10 +97,9 @@ def _load_torch(settings: EngineSettings, progress: Callable[[str], None]) -> Lo
         raise SettingsError(f"--kv-dtype {asked}: the torch path has {', '.join(KV_DTYPES)} alone")
     sizes = Sizes.of(settings, prepare(settings.model, RowPacker(weights), progress))
     config = sizes.prepared.config
-    tensors, ops = load_weights(sizes.prepared.dir, config), TorchOps(config)
+    tensors = load_weights(sizes.prepared.dir, config)
     kv = allocate_kv(config, sizes.kv_dtype, sizes.num_blocks, settings.kv.block_size)
-    decoder = Decoder(config, tensors, ops)
-    network = TorchNetwork(decoder, ops, kv, allocated_bytes(tensors, config))
+    network = TorchNetwork(Decoder(config, tensors), kv, allocated_bytes(tensors, config))
     return Loaded(network, weights, sizes)
 
 

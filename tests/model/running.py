@@ -14,13 +14,11 @@ from core.request import BlockId, FinishReason, Request, RequestId, SamplingPara
 from core.settings import ModelSettings, SchedulerSettings
 from core.step import Slice, StepPlan
 from core.wire import TokenLogprobs
+from engine.forward.attention import KVStore, allocate_kv
 from engine.forward.batch import build_batch
-from engine.forward.kvstore import KVStore, allocate_kv
-from engine.forward.model import Decoder
+from engine.forward.decoder import Decoder
 from engine.forward.native_network import NativeNetwork, NativeSizes
-from engine.forward.step_tensors import step_tensors
 from engine.forward.torch_network import TorchNetwork
-from engine.forward.torch_ops import TorchOps
 from engine.forward.weights import Weights, load_weights
 from engine.prepare.packing import PanelPacker
 from engine.prepare.prepare import PreparedModel, prepare
@@ -34,31 +32,28 @@ BLOCK_SIZE = 16
 
 @dataclass
 class Model:
-    """A decoder with its ops; KV stores are made as they are needed."""
+    """A decoder; KV stores are made as they are needed."""
 
     config: ModelConfig
     decoder: Decoder
-    ops: TorchOps
 
     @classmethod
     def of(cls, config: ModelConfig, weights: Weights) -> Model:
-        ops = TorchOps(config)
-        return cls(config, Decoder(config, weights, ops), ops)
+        return cls(config, Decoder(config, weights))
 
     def kv(self, num_blocks: int, kv: KVFormat = KVFormat.FP32) -> KVStore:
         return allocate_kv(self.config, kv, num_blocks, BLOCK_SIZE)
 
     def runner(self, kv: KVStore) -> ModelRunner:
-        return ModelRunner(TorchNetwork(self.decoder, self.ops, kv, {}))
+        return ModelRunner(TorchNetwork(self.decoder, kv, {}))
 
     def fresh_runner(self, num_blocks: int) -> ModelRunner:
         return self.runner(self.kv(num_blocks))
 
     @torch.inference_mode()
     def logits(self, plan: StepPlan, kv: KVStore) -> torch.Tensor:
-        batch = step_tensors(build_batch(plan, kv.block_size))
-        attention = self.ops.plan_attention(batch, kv.block_size)
-        return self.decoder.forward(batch, attention, kv)
+        network = TorchNetwork(self.decoder, kv, {})
+        return network.forward(network.prepare(build_batch(plan, kv.block_size))).logits
 
 
 @dataclass

@@ -12,7 +12,7 @@ from core.errors import SettingsError
 from core.formats import Backend, KVFormat, WeightFormat
 from core.settings import EngineSettings, KVSettings, ModelSettings
 from engine.checkpoint.tokenizer import byte_tokenizer
-from engine.forward.kvstore import KV_DTYPES
+from engine.forward.attention import KV_DTYPES
 from engine.load.load import load_engine
 from engine.prepare.rows import FORMATS
 from engine.process import _ready

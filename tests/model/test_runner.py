@@ -6,9 +6,8 @@ import torch
 
 from core.formats import KVFormat
 from core.step import StepPlan
-from engine.forward.attention import group_attention
+from engine.forward.attention import group_attention, step_tensors
 from engine.forward.batch import build_batch
-from engine.forward.step_tensors import step_tensors
 from engine.step.outcome import NOT_FINITE
 from tests.model.oracle import Oracle
 from tests.model.running import BLOCK_SIZE, sliced
