@@ -29,8 +29,7 @@ from core.step import StepPlan, StepResult
 from core.wire import Drain, FromEngine, StepReport, Submit
 from costmodel.work import Arithmetic
 from engine.load.load import load_engine
-from engine.loop import EngineLoop
-from engine.step.runner import Runner
+from engine.loop import EngineLoop, Runner
 from kvcache.pool import BlockPool
 from loadgen.load.spec import positive
 from scheduler.pace import pace_for, step_limit

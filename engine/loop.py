@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import Final, Protocol
 
 from core.request import FinishReason, Request, RequestId
 from core.step import StepPlan, StepResult
@@ -31,7 +31,6 @@ from core.wire import (
 )
 from engine.machine.idle_measurement import IdleMeasurement, MeasurePeaks, no_peaks
 from engine.step.grammar_queue import Compile, Compiled, GrammarQueue, no_grammars
-from engine.step.runner import Runner
 from engine.submits import no_fault
 from scheduler.record import PlanRecord
 from scheduler.scheduler import Scheduler
@@ -39,6 +38,19 @@ from scheduler.scheduler import Scheduler
 log = logging.getLogger("floorline.engine")
 
 CLOSED: Final = None  # in the inbox: the server is gone
+
+
+class Runner(Protocol):
+    """Whatever computes a step. It knows no queues, and the loop knows no tensors."""
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Run one forward pass over the plan's slices and sample where they ask for it.
+
+        Returns:
+            A token or a failure for every slice with `samples`; the time each part took.
+        Raises:
+            Exception: our own bug; the loop fails the step's requests and goes on.
+        """
 
 
 class EngineLoop:

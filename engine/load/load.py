@@ -26,7 +26,7 @@ from engine.machine.calibrate import resolve_peaks, resolving
 from engine.machine.idle_measurement import MeasurePeaks
 from engine.prepare.prepare import say
 from engine.step.grammar_queue import Compile, grammars_for
-from engine.step.model_runner import ModelRunner
+from engine.step.runner import ModelRunner
 
 MAX_THREADS: Final = 256  # as many as the native kernels start
 

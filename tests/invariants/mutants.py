@@ -29,7 +29,6 @@ COPIED = (
     "kvcache",
     "costmodel",
     "scheduler",
-    "engine/step/runner.py",
     "tests",
     "pyproject.toml",
 )

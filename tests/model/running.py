@@ -22,7 +22,7 @@ from engine.forward.torch_network import TorchNetwork
 from engine.forward.weights import Weights, load_weights
 from engine.prepare.packing import PanelPacker
 from engine.prepare.prepare import PreparedModel, prepare
-from engine.step.model_runner import ModelRunner
+from engine.step.runner import ModelRunner
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
 

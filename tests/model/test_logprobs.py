@@ -12,7 +12,7 @@ from core.step import Slice, StepPlan
 from core.wire import TokenLogprobs
 from engine.forward.network import Forward
 from engine.step.logprobs import LEAST, Ask, logprobs
-from engine.step.outcome import NOT_FINITE, NOTHING_ALLOWED, outcome_of
+from engine.step.runner import NOT_FINITE, NOTHING_ALLOWED, outcome_of
 from tests.model.oracle import Oracle
 from tests.model.running import generate, run
 

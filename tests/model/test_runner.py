@@ -8,7 +8,7 @@ from core.formats import KVFormat
 from core.step import StepPlan
 from engine.forward.attention import group_attention, step_tensors
 from engine.forward.batch import build_batch
-from engine.step.outcome import NOT_FINITE
+from engine.step.runner import NOT_FINITE
 from tests.model.oracle import Oracle
 from tests.model.running import BLOCK_SIZE, sliced
 

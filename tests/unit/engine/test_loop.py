@@ -29,10 +29,9 @@ from core.wire import (
     Submit,
     ToEngine,
 )
-from engine.loop import CLOSED, EngineLoop
+from engine.loop import CLOSED, EngineLoop, Runner
 from engine.machine.idle_measurement import IdleMeasurement, MeasurePeaks
 from engine.step.grammar_queue import Compile, Compiled, no_grammars
-from engine.step.runner import Runner
 from engine.submits import no_fault
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
