@@ -133,14 +133,14 @@ def measure(run: Run, model: str, processor_time: bool) -> None:
         threads=1 if processor_time else None,
     )
     engine = load_engine(settings, progress=lambda _: None)
-    if engine.max_model_len <= LONG_PROMPT:
-        limit = f"--model {model}: its context limit here is {engine.max_model_len} tokens"
+    if engine.ready.max_model_len <= LONG_PROMPT:
+        limit = f"--model {model}: its context limit here is {engine.ready.max_model_len} tokens"
         raise SettingsError(f"{limit}, no more than a prompt's {LONG_PROMPT}")
     engine.warm_up()
-    traffic = Traffic(run, min(engine.config.vocab_size, 256))
-    arithmetic = Arithmetic(engine.config, engine.storage, engine.kv_dtype)
-    pool = BlockPool(engine.num_blocks, engine.block_size)
-    scheduler = Scheduler(pool, run.limits, pace_for(run.limits, arithmetic, engine.peaks))
+    traffic = Traffic(run, min(engine.ready.model.vocab_size, 256))
+    arithmetic = Arithmetic(engine.ready.model, engine.ready.storage, engine.ready.kv_dtype)
+    pool = BlockPool(engine.ready.num_blocks, engine.ready.block_size)
+    scheduler = Scheduler(pool, run.limits, pace_for(run.limits, arithmetic, engine.ready.peaks))
     clock = time.thread_time_ns if processor_time else time.monotonic_ns
     runner = ProcessorTimed(engine.runner) if processor_time else engine.runner
     EngineLoop(scheduler, runner, traffic.inbox, traffic.publish, clock).run()

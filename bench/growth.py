@@ -73,7 +73,7 @@ def load(width: WeightFormat, model: str) -> Engine:
     settings = EngineSettings(model=chosen, kv=KVSettings(kv_memory=KV_MEMORY))
     engine = load_engine(settings, progress=lambda _: None)
     tokens = max(BATCHES) * CONTEXT
-    if engine.num_blocks * engine.block_size < tokens:
+    if engine.ready.num_blocks * engine.ready.block_size < tokens:
         raise SettingsError(
             f"--model {model}: {KV_MEMORY} of KV store hold less than {tokens} tokens"
         )
@@ -86,7 +86,7 @@ def run_ours(engine: Engine, passes: int) -> list[Point]:
     return [
         measure(engine, passes, "decode", batch, context - 1, 1)
         for batch, context in cells
-        if context <= engine.max_model_len
+        if context <= engine.ready.max_model_len
     ]
 
 
@@ -157,7 +157,7 @@ def main() -> None:
         parser.error("--peer-python and --models go together")
     before = os.getloadavg()
     engines = {width: load(width, chosen.model) for width in WIDTHS}
-    threads = engines[WIDTHS[0]].threads
+    threads = engines[WIDTHS[0]].ready.threads
     rounds: dict[WeightFormat, list[list[Point]]] = {width: [] for width in WIDTHS}
     peers: dict[Path, Grown] = {}
     for _ in range(chosen.rounds):

@@ -15,7 +15,7 @@ from core.formats import WeightFormat
 from core.model import ModelConfig, TensorRole
 from engine.checkpoint.locate import locate
 from engine.forward.rotary import inverse_frequencies
-from engine.load.load import resolve_threads
+from engine.load.resolve import resolve_threads
 from engine.machine.compiled import NATIVE_COMPILED
 
 if TYPE_CHECKING:

@@ -88,9 +88,9 @@ def main() -> None:
     points = measure_grid(engine, chosen.passes)
     result = fit(points) | {
         "model": chosen.model,
-        "machine": f"{platform.processor() or platform.machine()}, {engine.threads} threads",
+        "machine": f"{platform.processor() or platform.machine()}, {engine.ready.threads} threads",
         "load_average": [*before, *os.getloadavg()],
-        "backend": f"{engine.backend} ({engine.isa})",
+        "backend": f"{engine.ready.backend} ({engine.ready.isa})",
         "hardware_counters": hardware_counters(),
         "points": [asdict(point) for point in points],
     }
@@ -100,7 +100,7 @@ def main() -> None:
     if chosen.json:
         chosen.json.write_text(json.dumps(result, indent=1))
     if chosen.html:
-        picture(points, engine.peaks, result).write_html(chosen.html, include_plotlyjs="cdn")
+        picture(points, engine.ready.peaks, result).write_html(chosen.html, include_plotlyjs="cdn")
 
 
 def measure_grid(engine: Engine, passes: int) -> list[Point]:
@@ -109,14 +109,14 @@ def measure_grid(engine: Engine, passes: int) -> list[Point]:
     Raises:
         SettingsError: too few to fit.
     """
-    slots = engine.num_blocks * engine.block_size
+    slots = engine.ready.num_blocks * engine.ready.block_size
     cells = [("decode", batch, context, 1) for context in CONTEXTS for batch in BATCHES]
     cells += [("prefill", 1, 0, length) for length in PREFILLS]
     held = [
         cell
         for cell in cells
-        if cell[1] * (cell[2] + cell[3] + engine.block_size) <= slots
-        and cell[2] + cell[3] <= engine.max_model_len
+        if cell[1] * (cell[2] + cell[3] + engine.ready.block_size) <= slots
+        and cell[2] + cell[3] <= engine.ready.max_model_len
     ]
     if len(held) <= MAX_TERMS:
         few = f"{slots} tokens hold {len(held)} steps of the grid"
@@ -128,14 +128,14 @@ def measure(engine: Engine, passes: int, kind: str, batch: int, context: int, le
     requests = [_request(engine, number, context + length) for number in range(batch)]
     plan = StepPlan(tuple(Slice(request, context, length, samples=True) for request in requests))
     forwards_ns = [engine.runner.execute(plan).forward_ns for _ in range(passes)]
-    arithmetic = Arithmetic(engine.config, engine.storage, engine.kv_dtype)
+    arithmetic = Arithmetic(engine.ready.model, engine.ready.storage, engine.ready.kv_dtype)
     records = tuple(
         SliceRecord(request.id, context, length, 1, 0, 0, len(request.block_table))
         for request in requests
     )
     distinct = len({request.token_at(context + k) for request in requests for k in range(length)})
     work = arithmetic.work(records, (), distinct)
-    floor = floor_of(work, engine.peaks)
+    floor = floor_of(work, engine.ready.peaks)
     return Point(
         kind=kind,
         batch=batch,
@@ -152,8 +152,8 @@ def measure(engine: Engine, passes: int, kind: str, batch: int, context: int, le
 
 def _request(engine: Engine, number: int, tokens: int) -> Request:
     """A request with blocks of its own, whose keys and values are whatever the store holds."""
-    blocks = -(-tokens // engine.block_size)
-    prompt = tuple((7 * k + number) % engine.config.vocab_size for k in range(tokens))
+    blocks = -(-tokens // engine.ready.block_size)
+    prompt = tuple((7 * k + number) % engine.ready.model.vocab_size for k in range(tokens))
     return Request(
         id=RequestId(str(number)),
         prompt_ids=prompt,

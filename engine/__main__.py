@@ -53,7 +53,7 @@ def _give_way() -> None:
 
 
 def _calibrate(asked: int | None) -> int:
-    from engine.load.load import resolve_threads
+    from engine.load.resolve import resolve_threads
     from engine.machine.calibrate import describe, measure_all
 
     try:
@@ -67,7 +67,7 @@ def _calibrate(asked: int | None) -> int:
 
 def _describe(model: str) -> int:
     from engine.checkpoint.locate import locate
-    from engine.load.load import resolve_threads
+    from engine.load.resolve import resolve_threads
     from engine.machine.calibrate import cache_bytes
     from engine.machine.compiled import NATIVE_COMPILED
     from engine.prepare.own_formats import own_storage

@@ -10,6 +10,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Final
 
+from msgspec import structs
+
 from core.errors import ModelError, SettingsError
 from core.settings import EngineSettings, Switch
 from core.wire import (
@@ -18,7 +20,6 @@ from core.wire import (
     Fault,
     FromEngine,
     PoolState,
-    Ready,
     Start,
     ToEngine,
     frame,
@@ -63,11 +64,11 @@ def serve(sock: socket.socket) -> int:
 
 def _run(sock: socket.socket, engine: Engine, settings: EngineSettings) -> None:
     inbox: SimpleQueue[ToEngine | Compiled | None] = SimpleQueue()
-    kv, limits = settings.kv, settings.scheduler
+    kv, limits, ready = settings.kv, settings.scheduler, engine.ready
     prefix_caching = kv.prefix_caching and limits.kv_cache is Switch.ON
-    pool = BlockPool(engine.num_blocks, kv.block_size, prefix_caching)
-    arithmetic = Arithmetic(engine.config, engine.storage, engine.kv_dtype)
-    scheduler = Scheduler(pool, limits, pace_for(limits, arithmetic, engine.peaks))
+    pool = BlockPool(ready.num_blocks, ready.block_size, prefix_caching)
+    arithmetic = Arithmetic(ready.model, ready.storage, ready.kv_dtype)
+    scheduler = Scheduler(pool, limits, pace_for(limits, arithmetic, ready.peaks))
 
     def publish(message: FromEngine) -> None:
         try:
@@ -83,33 +84,12 @@ def _run(sock: socket.socket, engine: Engine, settings: EngineSettings) -> None:
         compile_grammar=engine.compile_grammar,
         measure_peaks=engine.measure_peaks,
         fault_in=partial(
-            fault_in, vocab_size=engine.config.vocab_size, max_model_len=engine.max_model_len
+            fault_in, vocab_size=ready.model.vocab_size, max_model_len=ready.max_model_len
         ),
     )
     threading.Thread(target=_read_into, args=(sock, inbox), daemon=True, name="inbox").start()
-    publish(_ready(engine, settings))
+    publish(structs.replace(ready, ready_ns=time.monotonic_ns()))
     loop.run()
-
-
-def _ready(engine: Engine, settings: EngineSettings) -> Ready:
-    return Ready(
-        ready_ns=time.monotonic_ns(),
-        model=engine.config,
-        model_dir=str(engine.model_dir),
-        weights=engine.weights,
-        storage=engine.storage,
-        kv_dtype=engine.kv_dtype,
-        weight_bytes=engine.weight_bytes,
-        kv_bytes=engine.kv_bytes,
-        block_size=settings.kv.block_size,
-        num_blocks=engine.num_blocks,
-        max_model_len=engine.max_model_len,
-        threads=engine.threads,
-        peaks=engine.peaks,
-        backend=engine.backend,
-        isa=engine.isa,
-        checkpoint=engine.checkpoint,
-    )
 
 
 def _read_into(sock: socket.socket, inbox: SimpleQueue[ToEngine | Compiled | None]) -> None:

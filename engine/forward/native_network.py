@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from core.formats import KVFormat, Storage
+from core.formats import Storage
 from core.model import ModelConfig, TensorRole
 from engine.forward.batch import StepBatch
 from engine.forward.network import Forward
 from engine.forward.rotary import inverse_frequencies
 from engine.forward.weights import Weights, allocated_bytes
 from kernels import NativeOptions, PackedMatrix, build_model
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NativeSizes:
-    """What a native model allocates for. `max_tokens` bounds a step, `max_positions` a request."""
-
-    num_blocks: int
-    block_size: int
-    max_tokens: int
-    max_positions: int
-    threads: int
 
 
 class _Prepared(NamedTuple):
@@ -49,8 +37,7 @@ class NativeNetwork:
         config: ModelConfig,
         weights: Weights,
         storage: Storage,
-        kv: KVFormat,
-        sizes: NativeSizes,
+        options: NativeOptions,
     ) -> None:
         """Copy weights, packed as `storage` says, into a native model.
 
@@ -61,16 +48,9 @@ class NativeNetwork:
             config,
             _packed(config, weights, storage),
             inverse_frequencies(config.rope, config.head_dim).numpy(),
-            NativeOptions(
-                num_blocks=sizes.num_blocks,
-                block_size=sizes.block_size,
-                max_tokens=sizes.max_tokens,
-                max_positions=sizes.max_positions,
-                threads=sizes.threads,
-                kv_format=kv,
-            ),
+            options,
         )
-        self.isa, self.block_size = self._model.isa, sizes.block_size
+        self.isa, self.block_size = self._model.isa, options.block_size
         self.kv_bytes = self._model.kv_bytes
         self.weight_bytes = allocated_bytes(weights, config)
         copied = self._model.weight_bytes

@@ -1,34 +1,37 @@
 """Builds an engine from its settings: the model prepared, weights mapped, the KV store allocated.
 
-What is resolved here ("auto" and None end here) is what the loop and the server are told.
+What the settings come to (`engine/load/resolve.py`) is what the loop and the server are told.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 import torch
 
 from core.errors import SettingsError
-from core.formats import Backend, CheckpointBytes, KVFormat, Storage, WeightFormat
+from core.formats import Backend, WeightFormat
 from core.machine import Peaks
-from core.model import ModelConfig, TensorRole
 from core.request import BlockId, Request, RequestId
 from core.settings import EngineSettings
 from core.step import Slice, StepPlan
-from engine.load.backend import Loaded, load_network
-from engine.load.limits import cut_to_store, resolve_step_tokens
+from core.wire import Ready
+from engine.forward.network import Network
+from engine.load.backend import load_network
+from engine.load.resolve import (
+    Resolved,
+    cut_to_store,
+    resolve,
+    resolve_step_tokens,
+    resolve_threads,
+)
 from engine.machine.calibrate import resolve_peaks, resolving
 from engine.machine.idle_measurement import MeasurePeaks
-from engine.prepare.prepare import say
+from engine.machine.memory import least_room
+from engine.prepare.prepare import PreparedModel, say
 from engine.step.grammar_queue import Compile, grammars_for
 from engine.step.runner import ModelRunner
-
-MAX_THREADS: Final = 256  # as many as the native kernels start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,22 +39,8 @@ class Engine:
     """A loaded model, ready to run steps, and all that others are told about it."""
 
     runner: ModelRunner
-    config: ModelConfig
-    model_dir: Path
-    weights: WeightFormat  # as asked for
-    storage: Storage  # as they are
-    kv_dtype: KVFormat
-    weight_bytes: dict[TensorRole, int]  # allocated
-    kv_bytes: int  # allocated
-    block_size: int
-    num_blocks: int
-    max_model_len: int
+    ready: Ready  # for the server; `ready_ns` is 0 until the engine is warm
     max_step_tokens: int
-    threads: int
-    peaks: Peaks
-    backend: str
-    isa: str
-    checkpoint: CheckpointBytes
     compile_grammar: Compile
     measure_peaks: MeasurePeaks
 
@@ -60,7 +49,7 @@ class Engine:
 
         Mutates: the slots of block 0, which nobody owns yet.
         """
-        length = min(self.block_size, self.max_model_len, self.max_step_tokens)
+        length = min(self.ready.block_size, self.ready.max_model_len, self.max_step_tokens)
         request = Request(
             id=RequestId("warm-up"),
             prompt_ids=(0,) * length,
@@ -81,60 +70,65 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
     threads = resolve_threads(settings.threads)
     step_tokens = resolve_step_tokens(settings.scheduler)
     torch.set_num_threads(threads)
-    loaded = _load(settings, threads, progress)
-    network, sizes, prepared = loaded.network, loaded.sizes, loaded.sizes.prepared
-    if cut := cut_to_store(settings.model.max_model_len, settings.kv, sizes.max_model_len):
+    network, prepared, resolved = _load(settings, threads, step_tokens, progress)
+    if cut := cut_to_store(settings.model.max_model_len, settings.kv, resolved.max_model_len):
         progress(cut)
-    peaks = resolve_peaks(settings, threads, loaded.arithmetic)
+    peaks = resolve_peaks(settings, threads, resolved.arithmetic)
     torch.set_num_threads(threads if network.backend == Backend.TORCH else 1)
 
     def measure_again() -> Generator[None, None, Peaks]:
         try:
-            return (yield from resolving(settings, threads, loaded.arithmetic, anew=True))
+            return (yield from resolving(settings, threads, resolved.arithmetic, anew=True))
         except (OSError, MemoryError, RuntimeError) as error:  # it serves on, with what it knows
             progress(f"the peaks cannot be measured again: {error}")
             return peaks
 
     return Engine(
         runner=ModelRunner(network),
-        config=prepared.config,
-        model_dir=prepared.dir,
-        weights=loaded.weights,
-        storage=prepared.storage,
-        kv_dtype=sizes.kv_dtype,
-        weight_bytes=network.weight_bytes,
-        kv_bytes=network.kv_bytes,
-        block_size=network.block_size,
-        num_blocks=sizes.num_blocks,
-        max_model_len=sizes.max_model_len,
+        ready=_ready(network, prepared, resolved, peaks),
         max_step_tokens=step_tokens,
-        threads=threads,
-        peaks=peaks,
-        backend=network.backend,
-        isa=network.isa,
-        checkpoint=prepared.checkpoint,
         compile_grammar=grammars_for(prepared.dir, prepared.config),
         measure_peaks=measure_again,
     )
 
 
-def _load(settings: EngineSettings, threads: int, progress: Callable[[str], None]) -> Loaded:
+def _load(
+    settings: EngineSettings, threads: int, step_tokens: int, progress: Callable[[str], None]
+) -> tuple[Network, PreparedModel, Resolved]:
+    def resolved(prepared: PreparedModel, weights: WeightFormat) -> Resolved:
+        return resolve(
+            settings,
+            prepared.config,
+            prepared.storage,
+            weights=weights,
+            threads=threads,
+            max_step_tokens=step_tokens,
+            room=least_room(),
+        )
+
     try:
-        return load_network(settings, threads, progress)
+        return load_network(settings, resolved, progress)
     except MemoryError as error:
         message = "--kv-memory, --max-num-batched-tokens: model, KV store and step do not fit"
         raise SettingsError(f"{message} into this machine's memory") from error
 
 
-def resolve_threads(asked: int | None) -> int:
-    """Give the threads to compute with: as told, or the cores that this process may use.
-
-    Raises:
-        SettingsError: none, or more than `MAX_THREADS`.
-    """
-    if asked is not None:
-        if not 1 <= asked <= MAX_THREADS:
-            raise SettingsError(f"--threads {asked}: must be at least 1 and at most {MAX_THREADS}")
-        return asked
-    affinity = getattr(os, "sched_getaffinity", None)  # not everywhere
-    return min(len(affinity(0)) if affinity else os.cpu_count() or 1, MAX_THREADS)
+def _ready(network: Network, prepared: PreparedModel, resolved: Resolved, peaks: Peaks) -> Ready:
+    return Ready(
+        ready_ns=0,
+        model=prepared.config,
+        model_dir=str(prepared.dir),
+        weights=resolved.weights,
+        storage=prepared.storage,
+        kv_dtype=resolved.kv_dtype,
+        weight_bytes=network.weight_bytes,
+        kv_bytes=network.kv_bytes,
+        block_size=resolved.block_size,
+        num_blocks=resolved.num_blocks,
+        max_model_len=resolved.max_model_len,
+        threads=resolved.threads,
+        peaks=peaks,
+        backend=network.backend,
+        isa=network.isa,
+        checkpoint=prepared.checkpoint,
+    )

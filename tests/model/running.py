@@ -17,12 +17,13 @@ from core.wire import TokenLogprobs
 from engine.forward.attention import KVStore, allocate_kv
 from engine.forward.batch import build_batch
 from engine.forward.decoder import Decoder
-from engine.forward.native_network import NativeNetwork, NativeSizes
+from engine.forward.native_network import NativeNetwork
 from engine.forward.torch_network import TorchNetwork
 from engine.forward.weights import Weights, load_weights
 from engine.prepare.packing import PanelPacker
 from engine.prepare.prepare import PreparedModel, prepare
 from engine.step.runner import ModelRunner
+from kernels import NativeOptions
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
 
@@ -71,15 +72,16 @@ class NativeModelUnderTest:
         return cls(prepared, load_weights(prepared.dir, prepared.config), threads)
 
     def network(self, num_blocks: int) -> NativeNetwork:
-        sizes = NativeSizes(
+        options = NativeOptions(
             num_blocks=num_blocks,
             block_size=BLOCK_SIZE,
             max_tokens=512,
             max_positions=min(num_blocks * BLOCK_SIZE, self.prepared.config.max_position_tokens),
             threads=self.threads,
+            kv_format=KVFormat.FP32,
         )
         config, storage = self.prepared.config, self.prepared.storage
-        return NativeNetwork(config, self.weights, storage, KVFormat.FP32, sizes)
+        return NativeNetwork(config, self.weights, storage, options)
 
     def fresh_runner(self, num_blocks: int) -> ModelRunner:
         return ModelRunner(self.network(num_blocks))

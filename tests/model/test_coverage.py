@@ -15,7 +15,6 @@ from engine.checkpoint.tokenizer import byte_tokenizer
 from engine.forward.attention import KV_DTYPES
 from engine.load.load import load_engine
 from engine.prepare.rows import FORMATS
-from engine.process import _ready
 from telemetry.engine.model import engine_model
 from tests.model.families import build
 
@@ -64,11 +63,11 @@ def test_every_byte_is_predicted(
     monkeypatch.setenv("FLOORLINE_CACHE", str(tmp_path))
     settings = settings_of(str(folders.get(model, model)), backend, weights, kv)
     engine = load_engine(settings, progress=lambda _: None)
-    known = engine_model(_ready(engine, settings))
+    known = engine_model(engine.ready)
     assert known.coverage == {"weights": 1.0, "kv": 1.0}
     assert known.exact
-    assert engine.backend == backend
-    assert engine.isa
+    assert engine.ready.backend == backend
+    assert engine.ready.isa
 
 
 def test_the_torch_path_refuses_an_int8_kv_store_by_its_flag() -> None:

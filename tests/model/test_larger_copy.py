@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import gguf
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
+from msgspec import structs
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from core.amounts import scaled
@@ -23,7 +23,6 @@ from engine.load.load import load_engine
 from engine.prepare.packing import PanelPacker
 from engine.prepare.prepare import PreparedModel, prepare
 from engine.prepare.rows import RowPacker
-from engine.process import _ready
 from server.cli.copy_warning import copy_warning
 from server.cli.start_screen import start_screen
 from tests.model import test_gguf
@@ -103,7 +102,7 @@ def ready(
         peak_flops=1e18,
     )
     engine = load_engine(settings, lambda _: None)
-    return _ready(replace(engine, peaks=PEAKS), settings)
+    return structs.replace(engine.ready, peaks=PEAKS)
 
 
 def held_bytes(model: Ready) -> int:

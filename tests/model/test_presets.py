@@ -16,7 +16,8 @@ from core.step import StepPlan
 from costmodel.storage import kv_bytes_per_token, weight_bytes
 from engine.checkpoint import locate
 from engine.forward.weights import allocated_bytes, load_weights
-from engine.load.load import MAX_THREADS, load_engine, resolve_threads
+from engine.load.load import load_engine
+from engine.load.resolve import MAX_THREADS, resolve_threads
 from engine.machine.compiled import NATIVE_COMPILED
 from engine.prepare.rows import FORMATS
 from tests.model.oracle import TEXT, Oracle
@@ -126,10 +127,11 @@ def test_an_engine_tells_what_it_allocated(backend: Backend, weights: WeightForm
     engine.warm_up()
     exact = weights in (WeightFormat.FP32, WeightFormat.NATIVE)  # tinygpt's own format is fp32
     kv = KVFormat.FP32 if exact else KVFormat.FP16
-    assert engine.kv_dtype is kv
-    assert engine.kv_bytes == 160 * kv_bytes_per_token(engine.config, kv)
-    assert engine.weight_bytes == weight_bytes(engine.config, engine.storage)
-    assert (engine.num_blocks, engine.max_model_len, engine.threads) == (10, 160, 1)
+    ready = engine.ready
+    assert ready.kv_dtype is kv
+    assert ready.kv_bytes == 160 * kv_bytes_per_token(ready.model, kv)
+    assert ready.weight_bytes == weight_bytes(ready.model, ready.storage)
+    assert (ready.num_blocks, ready.max_model_len, ready.threads) == (10, 160, 1)
 
 
 @pytest.mark.parametrize("backend", [Backend.TORCH, Backend.NATIVE])
@@ -145,7 +147,7 @@ def test_a_step_shorter_than_a_block_can_be_warmed_up(backend: Backend) -> None:
     )
     engine = load_engine(settings)
     engine.warm_up()
-    assert (engine.max_step_tokens, engine.block_size) == (3, 16)
+    assert (engine.max_step_tokens, engine.ready.block_size) == (3, 16)
 
 
 @pytest.mark.parametrize("threads", [0, 257])

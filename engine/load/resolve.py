@@ -1,18 +1,75 @@
-"""How many blocks there are and how long a request may be. No tensors live here."""
+"""What the settings come to for a model on this machine: "auto" and None end here.
+
+No tensors live here.
+"""
 
 from __future__ import annotations
 
+import os
+from dataclasses import dataclass
 from typing import Final
 
 from core.errors import SettingsError
-from core.formats import KVFormat
+from core.formats import KVFormat, MatrixFormat, Storage, WeightFormat
 from core.model import ModelConfig
-from core.settings import KVSettings, SchedulerSettings, parse_bytes
-from costmodel.storage import kv_bytes_per_token
+from core.settings import EngineSettings, KVSettings, SchedulerSettings, parse_bytes
+from costmodel.storage import kv_bytes_per_token, weight_bytes
 from engine.machine.memory import Room
 from scheduler.pace import step_limit
 
 MAX_STEP_TOKENS: Final = 2**20  # far above any use; the kernels index a step with 32 bits
+MAX_THREADS: Final = 256  # as many as the native kernels start
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resolved:
+    """The numbers that an engine is built with."""
+
+    weights: WeightFormat  # as asked for
+    kv_dtype: KVFormat
+    block_size: int
+    num_blocks: int
+    max_model_len: int  # prompt and output together
+    max_step_tokens: int
+    threads: int
+    arithmetic: str  # the fastest that its products use: what its peak is measured in
+
+
+def resolve(
+    settings: EngineSettings,
+    config: ModelConfig,
+    storage: Storage,
+    *,
+    weights: WeightFormat,
+    threads: int,
+    max_step_tokens: int,
+    room: Room,
+) -> Resolved:
+    """Resolve what depends on the model; what does not comes resolved already.
+
+    Raises:
+        SettingsError: a limit that cannot be had; the message names the flag.
+    """
+    kv, kv_dtype = settings.kv, settings.model.kv_dtype or storage.usual_kv
+    beside = sum(weight_bytes(config, storage).values())
+    num_blocks = resolve_num_blocks(kv, config, kv_dtype, beside, room)
+    pool_tokens = num_blocks * kv.block_size
+    return Resolved(
+        weights=weights,
+        kv_dtype=kv_dtype,
+        block_size=kv.block_size,
+        num_blocks=num_blocks,
+        max_model_len=resolve_max_model_len(settings.model.max_model_len, config, pool_tokens),
+        max_step_tokens=max_step_tokens,
+        threads=threads,
+        arithmetic=_arithmetic(storage),
+    )
+
+
+def _arithmetic(storage: Storage) -> str:
+    if MatrixFormat.INT4_G32 in storage.formats:
+        return "int4"
+    return "int8" if storage.formats & {MatrixFormat.INT8, MatrixFormat.INT8_G32} else "fp32"
 
 
 def resolve_num_blocks(
@@ -84,3 +141,17 @@ def resolve_step_tokens(settings: SchedulerSettings) -> int:
         message = f"--max-num-batched-tokens {tokens}: must be at most {MAX_STEP_TOKENS}"
         raise SettingsError(message)
     return tokens
+
+
+def resolve_threads(asked: int | None) -> int:
+    """Give the threads to compute with: as told, or the cores that this process may use.
+
+    Raises:
+        SettingsError: none, or more than `MAX_THREADS`.
+    """
+    if asked is not None:
+        if not 1 <= asked <= MAX_THREADS:
+            raise SettingsError(f"--threads {asked}: must be at least 1 and at most {MAX_THREADS}")
+        return asked
+    affinity = getattr(os, "sched_getaffinity", None)  # not everywhere
+    return min(len(affinity(0)) if affinity else os.cpu_count() or 1, MAX_THREADS)

@@ -1,14 +1,16 @@
-"""The size of the KV store and the one context limit."""
+"""What the settings come to: the KV store's size, the one context limit, the arithmetic."""
 
 from __future__ import annotations
 
 import pytest
 
 from core.errors import SettingsError
-from core.formats import KVFormat
-from core.settings import KVSettings, SchedulerSettings
-from engine.load.limits import (
+from core.formats import KVFormat, MatrixFormat, Storage, WeightFormat
+from core.settings import EngineSettings, KVSettings, ModelSettings, SchedulerSettings
+from engine.load.resolve import (
+    Resolved,
     cut_to_store,
+    resolve,
     resolve_max_model_len,
     resolve_num_blocks,
     resolve_step_tokens,
@@ -119,3 +121,46 @@ def test_a_step_beyond_what_the_kernels_index_is_refused() -> None:
     assert resolve_step_tokens(SchedulerSettings(max_num_batched_tokens=2**20)) == 2**20
     with pytest.raises(SettingsError, match=r"--max-num-batched-tokens 1048577: .* 1048576"):
         resolve_step_tokens(SchedulerSettings(max_num_batched_tokens=2**20 + 1))
+
+
+def resolved(settings: EngineSettings, storage: Storage) -> Resolved:
+    return resolve(
+        settings,
+        CONFIG,
+        storage,
+        weights=WeightFormat.NATIVE,
+        threads=3,
+        max_step_tokens=128,
+        room=ROOM,
+    )
+
+
+def test_what_is_left_open_is_resolved_by_model_and_pool() -> None:
+    found = resolved(EngineSettings(kv=KVSettings(kv_memory="3MB")), Storage(MatrixFormat.FP32))
+    assert (found.kv_dtype, found.num_blocks, found.max_model_len) == (KVFormat.FP32, 64, 1024)
+    assert (found.block_size, found.threads, found.max_step_tokens) == (16, 3, 128)
+
+
+def test_what_is_asked_for_is_kept() -> None:
+    asked = EngineSettings(
+        model=ModelSettings(kv_dtype=KVFormat.FP16, max_model_len=300),
+        kv=KVSettings(num_kv_blocks=40, block_size=32),
+    )
+    found = resolved(asked, Storage(MatrixFormat.FP32))
+    assert (found.kv_dtype, found.num_blocks, found.max_model_len) == (KVFormat.FP16, 40, 300)
+
+
+@pytest.mark.parametrize(
+    ("matrices", "arithmetic"),
+    [
+        (MatrixFormat.FP32, "fp32"),
+        (MatrixFormat.FP16, "fp32"),
+        (MatrixFormat.INT8, "int8"),
+        (MatrixFormat.INT8_G32, "int8"),
+        (MatrixFormat.INT4_G32, "int4"),
+    ],
+)
+def test_the_arithmetic_is_the_fastest_that_the_matrices_use(
+    matrices: MatrixFormat, arithmetic: str
+) -> None:
+    assert resolved(EngineSettings(), Storage(matrices, panels=True)).arithmetic == arithmetic
