@@ -8,7 +8,6 @@ from core.request import BlockId, Obstacle, Phase, Request
 from core.settings import Batching, SchedulerSettings, Switch
 from kvcache.pool import BlockPool
 from scheduler.draft import Draft
-from scheduler.pace import step_limit
 from scheduler.running import Running
 from scheduler.waiting import WaitingQueue
 
@@ -17,13 +16,18 @@ class Admission:
     """Lets in from the head of the queue, in order, as batching, slots, budget and blocks allow."""
 
     def __init__(
-        self, pool: BlockPool, limits: SchedulerSettings, running: Running, waiting: WaitingQueue
+        self,
+        pool: BlockPool,
+        limits: SchedulerSettings,
+        step_tokens: int,
+        running: Running,
+        waiting: WaitingQueue,
     ) -> None:
         self._pool, self._running, self._waiting = pool, running, waiting
         self._static = limits.batching is Batching.STATIC
         self._slots = 1 if limits.batching is Batching.NONE else limits.max_num_seqs
         self._keeps_kv = limits.kv_cache is Switch.ON
-        self._step_tokens = step_limit(limits)
+        self._step_tokens = step_tokens
         self._batch_is_full = False  # in static batching: nobody joins those who run
 
     def admit(self, draft: Draft) -> Obstacle:

@@ -32,13 +32,13 @@ class Scheduler:
         self, pool: BlockPool, limits: SchedulerSettings, pace: Pace | None = None
     ) -> None:
         assert limits.max_num_seqs > 0, "a step needs a request"
-        assert step_limit(limits) > 0, "a step needs a token"
         self._pool, self._pace = pool, pace
         self._step_tokens = step_limit(limits)
+        assert self._step_tokens > 0, "a step needs a token"
         self._keeps_kv = limits.kv_cache is Switch.ON
         self._shares, self._running = Shares(), Running()
         self._waiting = WaitingQueue(self._shares, limits.ageing_tokens)
-        self._admission = Admission(pool, limits, self._running, self._waiting)
+        self._admission = Admission(pool, limits, self._step_tokens, self._running, self._waiting)
         self._obstacle = Obstacle.BUDGET
         self._arrivals = 0
 
