@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 import torch
+from msgspec import json as typed_json
 from safetensors.torch import save_file
 
 from core.cache import MANIFEST_FILE, models_dir
@@ -29,18 +30,10 @@ from engine.checkpoint.locate import locate
 from engine.checkpoint.source import TOKENIZER_FILE, Checkpoint, Source
 from engine.checkpoint.vocabulary import fit_to_vocabulary
 from engine.prepare.checkpoint_bytes import checkpoint_bytes
-from engine.prepare.config_file import (
-    CHECKPOINT_FILE,
-    CONFIG_FILE,
-    STORAGE_FILE,
-    checkpoint_bytes_from_json,
-    checkpoint_bytes_to_json,
-    config_from_json,
-    config_to_json,
-    storage_from_json,
-    storage_to_json,
-)
 
+CONFIG_FILE: Final = "config.json"
+STORAGE_FILE: Final = "storage.json"
+CHECKPOINT_FILE: Final = "checkpoint.json"
 CONVERTER_VERSION: Final = 2  # raise it when the same source would give other files
 
 _SHARD_BYTES: Final = 2**30  # bounds the memory of a conversion
@@ -122,10 +115,12 @@ def sha256(path: Path) -> str:
 
 
 def _read(folder: Path) -> PreparedModel:
-    config = config_from_json((folder / CONFIG_FILE).read_text("utf-8"))
-    storage = storage_from_json((folder / STORAGE_FILE).read_text("utf-8"))
-    checkpoint = checkpoint_bytes_from_json((folder / CHECKPOINT_FILE).read_text("utf-8"))
-    return PreparedModel(folder, config, storage, checkpoint)
+    return PreparedModel(
+        folder,
+        typed_json.decode((folder / CONFIG_FILE).read_bytes(), type=ModelConfig),
+        typed_json.decode((folder / STORAGE_FILE).read_bytes(), type=Storage),
+        typed_json.decode((folder / CHECKPOINT_FILE).read_bytes(), type=CheckpointBytes),
+    )
 
 
 def _folder_name(source: Source, layout: str) -> str:
@@ -161,15 +156,18 @@ def _rebuild(folder: Path, source: Source, packer: Packer, progress: Callable[[s
 def _convert(
     checkpoint: Checkpoint, packer: Packer, folder: Path, progress: Callable[[str], None]
 ) -> None:
-    (folder / CONFIG_FILE).write_text(config_to_json(checkpoint.config), "utf-8")
+    _write(folder / CONFIG_FILE, checkpoint.config)
     for name, text in checkpoint.files.items():
         (folder / name).write_text(text, "utf-8")
     for number, shard in enumerate(_shards(checkpoint, packer, progress)):
         save_file(shard, folder / f"weights-{number:05}.safetensors")
     storage = packer.storage
-    (folder / STORAGE_FILE).write_text(storage_to_json(storage), "utf-8")
-    counted = checkpoint_bytes_to_json(checkpoint_bytes(checkpoint, storage))
-    (folder / CHECKPOINT_FILE).write_text(counted, "utf-8")
+    _write(folder / STORAGE_FILE, storage)
+    _write(folder / CHECKPOINT_FILE, checkpoint_bytes(checkpoint, storage))
+
+
+def _write(path: Path, value: ModelConfig | Storage | CheckpointBytes) -> None:
+    path.write_bytes(typed_json.format(typed_json.encode(value), indent=1))
 
 
 def _shards(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import json
 
 from core.errors import ModelError
 from core.model import Activation, ModelConfig, RopeConfig, RopeScaling
 from engine.checkpoint.hf_config import read_config
-from engine.prepare.config_file import config_from_json, config_to_json
 
 BASE: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -145,4 +145,4 @@ def test_a_config_survives_its_file() -> None:
     }
     mistral = read(architectures=["MistralForCausalLM"], sliding_window=32, eos_token_id=[1, 2])
     for config in (read(rope_parameters=llama3), mistral):
-        assert config_from_json(config_to_json(config)) == config
+        assert json.decode(json.encode(config), type=ModelConfig) == config
