@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def _serve(fd: int) -> int:
-    # A service manager signals every process that it knows; we end when the server has drained us.
+    # A service manager signals all processes; this one ends when the server has drained it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Before torch loads: a waiting thread that spins takes a core from the server's process.
@@ -46,7 +46,7 @@ def _serve(fd: int) -> int:
 
 
 def _give_way() -> None:
-    """Let no thread of ours interrupt the server as it wakes: a step's tokens would wait for it."""
+    """Yield to the server as it wakes: else a step's tokens wait until our threads pause."""
     if hasattr(os, "SCHED_BATCH"):
         with contextlib.suppress(OSError):  # a sandbox may forbid it
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))

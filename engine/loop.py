@@ -104,7 +104,7 @@ class EngineLoop:
         result = self._execute(plan)
         if result is not None:
             executed_ns = self._now_ns()
-            self._receive()  # who was aborted while it ran ends so, whatever the step found
+            self._receive()  # what was aborted meanwhile ends as aborted
             times = (received_ns, planned_ns, executed_ns, self._now_ns())
             self._ended += self._scheduler.commit(plan, result)
             self._report(plan, record, result, times)
@@ -161,7 +161,7 @@ class EngineLoop:
             self._scheduler.add(request)
 
     def _compiled(self, message: Compiled) -> None:
-        """Queue a request that waited for its grammar, or end it for want of one."""
+        """Queue a request that waited for its grammar, or end it if that failed."""
         request = self._compiling.take(message.id)
         if request is None:  # aborted meanwhile
             return
@@ -260,7 +260,7 @@ class EngineLoop:
 
     @property
     def _may_measure(self) -> bool:
-        """Whether to measure now, on an idle engine: not for one who waits for a grammar."""
+        """Whether to measure now, on an idle engine: not while a request waits for a grammar."""
         return self._measurement.under_way and not self._compiling
 
     def _measure(self) -> None:

@@ -1,6 +1,6 @@
-"""Checks what a request asks for before any step runs it: a step's fault would be everybody's.
+"""Checks a request before any step runs it: a fault in a step would end all its requests.
 
-The server checks the same at the boundary, and says it better; this is for what slips through.
+The server checks the same at the boundary, with better messages; this catches what slips through.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from core.wire import Submit
 
 
 def no_fault(submit: Submit) -> str:
-    """Know nothing of a model, so that nothing is wrong."""
+    """Accept every request: stands in where no model is known."""
     return ""
 
 
 def fault_in(submit: Submit, vocab_size: int, max_model_len: int) -> str:
-    """Say what the model cannot run in a request; empty where it can run it all.
+    """Say what the model cannot run in a request; empty if it can run all of it.
 
     Cost: a pass over its ids.
     """
@@ -59,7 +59,7 @@ def _outside(ids: Iterable[int], vocab_size: int) -> int | None:
 
 
 def _sampling_faults(sampling: SamplingParams) -> Iterator[str]:
-    """Name numbers outside of what the sampler's arithmetic is made for."""
+    """Name numbers that the sampler's arithmetic does not allow."""
     if not all(sampling.bad_words):
         yield "bad_words holds a word of no tokens"
     biases = [value for _, value in sampling.logit_bias]

@@ -23,7 +23,7 @@ def locate(model: str, seed: int) -> Source:
     """Find the checkpoint that `model` names; `seed` matters to tinygpt alone.
 
     Raises:
-        ModelError: nothing by that name, or nothing that we read.
+        ModelError: there is nothing of that name, or of a kind that we cannot read.
     """
     try:
         return _find(model, seed)

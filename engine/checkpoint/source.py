@@ -27,10 +27,10 @@ KEPT_BLOCKS: Final = {  # GGUF's blocks that repack without loss, and what they 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """A matrix as rows of quantised blocks: `raw` uint8 [N, bytes], of GGUF's type `kind`."""
+    """A matrix as rows of quantised blocks."""
 
-    raw: np.ndarray
-    kind: str
+    raw: np.ndarray  # [N, bytes] uint8
+    kind: str  # GGUF's name of the type
 
 
 def _fp32(name: str) -> str:
@@ -47,24 +47,20 @@ def _no_blocks(name: str) -> Blocks | None:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """An opened source.
-
-    `read` gives the tensor of a `TensorSpec` by its name, in the type it is stored in (blocks of
-    quantised numbers come as fp32); a vector is one-dimensional. `files` are texts by file name.
-    `kind` names that type without reading, as safetensors and GGUF do: F32, BF16, Q4_1.
-    `blocks` gives a matrix's own blocks, None where it has none that we keep.
-    `bytes_of` sizes a tensor as it is stored, without reading.
-    """
+    """An opened source. Its functions take `TensorSpec.name`, or the spec itself."""
 
     config: ModelConfig
+    # the tensor in its stored type (quantised blocks as fp32); a vector has one dimension
     read: Callable[[str], torch.Tensor]
-    files: Mapping[str, str]
+    files: Mapping[str, str]  # texts by file name
+    # the stored type, as safetensors and GGUF name it: F32, BF16, Q4_1; reads no weights
     kind: Callable[[str], str] = field(default=_fp32)
+    # a matrix's own blocks; None if it has no blocks, or of a type that we do not keep
     blocks: Callable[[str], Blocks | None] = field(default=_no_blocks)
-    bytes_of: Callable[[TensorSpec], int] = field(default=_fp32_bytes)
+    bytes_of: Callable[[TensorSpec], int] = field(default=_fp32_bytes)  # as stored; reads nothing
 
     def checked(self, spec: TensorSpec) -> torch.Tensor:
-        """Read a tensor and hold it against the config.
+        """Read a tensor and compare it with the config.
 
         Raises:
             ModelError: another shape, or a number that is not finite.
@@ -81,15 +77,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A place that holds a checkpoint.
-
-    `identity` names the place, `fingerprint` what lies there now: when it changes, a converted
-    copy is stale.
-    """
+    """A place that holds a checkpoint."""
 
     name: str
-    identity: str
-    fingerprint: str
+    identity: str  # names the place
+    fingerprint: str  # of what lies there now: when it changes, a converted copy is stale
     open: Callable[[], Checkpoint]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from core.errors import ModelError
@@ -42,11 +42,11 @@ def _split(pattern: str) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class _PreTokenizer:
-    """How text is cut before merges. `ignore_merges`: a piece that is a token needs none."""
+    """How text is cut before merges."""
 
     rule: Json
     normalizer: Json | None = None
-    ignore_merges: bool = False
+    ignore_merges: bool = False  # a piece that is a token stays as it is
 
 
 # Source: the tokenizer.json of the checkpoints that llama.cpp's converter gives these names.
@@ -66,21 +66,21 @@ _PRE_TOKENIZERS: Final[Mapping[str, _PreTokenizer]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BytePairVocabulary:
-    """Tokens in id order, in the byte alphabet; `special` are control ids, `added` plain ones."""
+    """What a GGUF file says of a byte-level BPE tokenizer."""
 
-    pre: str
-    tokens: Sequence[str]
+    pre: str  # the name of its pre-tokenizer
+    tokens: Sequence[str]  # in id order, in the byte alphabet
     merges: Sequence[str]
-    special: frozenset[int] = frozenset()
-    added: frozenset[int] = frozenset()
-    bos_id: int | None = field(default=None)  # put before every text; None: nothing is
+    special: frozenset[int] = frozenset()  # ids of control tokens
+    added: frozenset[int] = frozenset()  # ids of added tokens that are plain text
+    bos_id: int | None = None  # put before every text; None puts nothing there
 
 
 def byte_pair_tokenizer(vocabulary: BytePairVocabulary) -> Json:
     """Describe a byte-level BPE tokenizer.
 
     Raises:
-        ModelError: its pre-tokenizer is none that we know to be right.
+        ModelError: we do not know its pre-tokenizer.
     """
     pre = _PRE_TOKENIZERS.get(vocabulary.pre)
     if pre is None:

@@ -16,9 +16,9 @@ def fit_to_vocabulary(
 ) -> ModelConfig:
     """Check that every id which plain text can give has a row; `where` names the checkpoint.
 
-    Added tokens beyond the vocabulary are in real checkpoints that never use them: they are told
-    through `say`, and the server refuses the requests whose text holds one. Ids of the start and
-    of the end beyond it can never come, so that they are told and left out.
+    Some real checkpoints have added tokens beyond the vocabulary and never use them: `say` reports
+    them, and the server refuses requests whose text holds one. Start and end ids beyond it can
+    never come: `say` reports them, and the config leaves them out.
 
     Returns: the config with the special ids that exist.
     Raises:
@@ -65,7 +65,7 @@ def _tokens_beyond(tokenizer_json: str, size: int) -> tuple[dict[int, str], dict
         beyond = {id: text for id, text in vocab.items() if id >= size and id not in added}
         return {id: text for id, text in added.items() if id >= size}, beyond
     except (AttributeError, KeyError, TypeError, ValueError):
-        return {}, {}  # no tokenizer at all: the server says so in the library's words
+        return {}, {}  # not a tokenizer: the server reports it in the library's words
 
 
 def _by_id(model: Mapping[str, Any]) -> dict[int, str]:

@@ -2,7 +2,8 @@
 
 Slices of like size share a padded group. Grouping bounds the padding: within a group, lengths and
 contexts differ less than twofold (short contexts are all alike), so a decode row is never padded
-to the width of a prefill slice. Who owns which block of the store is `kvcache/`'s business.
+to the width of a prefill slice.
+Which request owns which block is decided in `kvcache/`.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ def step_tensors(batch: StepBatch) -> StepTensors:
 class AttentionGroup:
     """Slices that attend together. Shapes: S slices, L queries and C keys of the largest.
 
-    Padding repeats a slice's own last query and last key, so nothing that another request left in
-    a block is ever read: NaN there cannot spread, since not even a weight of 0 would stop it.
+    Padding repeats a slice's own last query and last key, so it never reads what another request
+    left in a block. A NaN there would spread even with a weight of 0.
     """
 
     queries: torch.Tensor  # [S, L]: token of the step

@@ -1,7 +1,7 @@
-"""One step laid out flat: what the forward pass is told. No request is known below this file.
+"""One step laid out flat: the input of the forward pass. Code below this file knows no requests.
 
-Plain lists: a step's weights have swept this code out of the caches, and what is short is then
-done soonest. Each network makes its own arrays of them.
+Plain lists, because they are quickest for short steps: the last step's weights have pushed this
+code out of the caches. Each network makes its own arrays of them.
 """
 
 from __future__ import annotations

@@ -11,18 +11,15 @@ import torch
 from core.model import TensorRole
 from engine.forward.batch import StepBatch
 
-Prepared = Any  # a batch as the network laid it out for itself
+Prepared = Any  # a batch in the network's own layout
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """What a forward pass gives. Shapes: R rows, V vocabulary; there may be more rows, unused.
-
-    `greatest` holds the first id of each row's greatest logit, -1 where the row has NaN or that
-    is infinite; None where the network did not look.
-    """
+    """What a forward pass gives. Shapes: R rows, V vocabulary; rows past R are unused."""
 
     logits: torch.Tensor  # [≥ R, V] fp32; the next forward may reuse their memory
+    # [R]: the first id of each row's greatest logit, -1 if that is NaN or infinite; None: not known
     greatest: Sequence[int] | None = None
 
 

@@ -12,17 +12,17 @@ from engine.forward.decoder import Decoder
 from engine.forward.network import Network
 from engine.forward.torch_network import TorchNetwork
 from engine.forward.weights import allocated_bytes, load_weights
-from engine.load.resolve import Resolved
+from engine.load.resolve import ResolvedEngine
 from engine.machine.compiled import NATIVE_COMPILED
 from engine.prepare.prepare import PreparedModel, prepare
 from engine.prepare.rows import FORMATS, RowPacker
 
-Resolve = Callable[[PreparedModel, WeightFormat], Resolved]
+Resolve = Callable[[PreparedModel, WeightFormat], ResolvedEngine]
 
 
 def load_network(
     settings: EngineSettings, resolve: Resolve, progress: Callable[[str], None]
-) -> tuple[Network, PreparedModel, Resolved]:
+) -> tuple[Network, PreparedModel, ResolvedEngine]:
     """Prepare the model for the backend that will run it, and load it.
 
     `resolve` is asked once the model's size is known.
@@ -52,7 +52,7 @@ def load_network(
 
 def _load_torch(
     settings: EngineSettings, resolve: Resolve, progress: Callable[[str], None]
-) -> tuple[Network, PreparedModel, Resolved]:
+) -> tuple[Network, PreparedModel, ResolvedEngine]:
     weights = settings.model.weights or WeightFormat.FP32
     if weights not in FORMATS:
         raise SettingsError(f"--weights {weights}: the torch path has {', '.join(FORMATS)} alone")
@@ -69,7 +69,7 @@ def _load_torch(
 
 def _load_native(
     settings: EngineSettings, resolve: Resolve, progress: Callable[[str], None]
-) -> tuple[Network, PreparedModel, Resolved]:
+) -> tuple[Network, PreparedModel, ResolvedEngine]:
     from engine.forward.native_network import NativeNetwork
     from engine.prepare.packing import PanelPacker
     from kernels import NativeOptions

@@ -20,7 +20,7 @@ from core.wire import Ready
 from engine.forward.network import Network
 from engine.load.backend import load_network
 from engine.load.resolve import (
-    Resolved,
+    ResolvedEngine,
     cut_to_store,
     resolve,
     resolve_step_tokens,
@@ -47,7 +47,7 @@ class Engine:
     def warm_up(self) -> None:
         """Run a block of prompt, or a step's worth, so that the first request finds warm pages.
 
-        Mutates: the slots of block 0, which nobody owns yet.
+        Mutates: the slots of block 0, which no request owns yet.
         """
         length = min(self.ready.block_size, self.ready.max_model_len, self.max_step_tokens)
         request = Request(
@@ -79,7 +79,7 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
     def measure_again() -> Generator[None, None, Peaks]:
         try:
             return (yield from resolving(settings, threads, resolved.arithmetic, anew=True))
-        except (OSError, MemoryError, RuntimeError) as error:  # it serves on, with what it knows
+        except (OSError, MemoryError, RuntimeError) as error:  # keep serving with the known peaks
             progress(f"the peaks cannot be measured again: {error}")
             return peaks
 
@@ -94,8 +94,8 @@ def load_engine(settings: EngineSettings, progress: Callable[[str], None] = say)
 
 def _load(
     settings: EngineSettings, threads: int, step_tokens: int, progress: Callable[[str], None]
-) -> tuple[Network, PreparedModel, Resolved]:
-    def resolved(prepared: PreparedModel, weights: WeightFormat) -> Resolved:
+) -> tuple[Network, PreparedModel, ResolvedEngine]:
+    def resolved(prepared: PreparedModel, weights: WeightFormat) -> ResolvedEngine:
         return resolve(
             settings,
             prepared.config,
@@ -113,7 +113,9 @@ def _load(
         raise SettingsError(f"{message} into this machine's memory") from error
 
 
-def _ready(network: Network, prepared: PreparedModel, resolved: Resolved, peaks: Peaks) -> Ready:
+def _ready(
+    network: Network, prepared: PreparedModel, resolved: ResolvedEngine, peaks: Peaks
+) -> Ready:
     return Ready(
         ready_ns=0,
         model=prepared.config,

@@ -22,7 +22,7 @@ MAX_THREADS: Final = 256  # as many as the native kernels start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resolved:
+class ResolvedEngine:
     """The numbers that an engine is built with."""
 
     weights: WeightFormat  # as asked for
@@ -44,7 +44,7 @@ def resolve(
     threads: int,
     max_step_tokens: int,
     room: Room,
-) -> Resolved:
+) -> ResolvedEngine:
     """Resolve what depends on the model; what does not comes resolved already.
 
     Raises:
@@ -54,7 +54,7 @@ def resolve(
     beside = sum(weight_bytes(config, storage).values())
     num_blocks = resolve_num_blocks(kv, config, kv_dtype, beside, room)
     pool_tokens = num_blocks * kv.block_size
-    return Resolved(
+    return ResolvedEngine(
         weights=weights,
         kv_dtype=kv_dtype,
         block_size=kv.block_size,
@@ -78,7 +78,7 @@ def resolve_num_blocks(
     """Count the blocks of the KV store: as told, or as many as --kv-memory holds.
 
     Raises:
-        SettingsError: not one block, or more than there is room for beside the weights.
+        SettingsError: less than one block, or more than fits beside the weights.
     """
     if settings.block_size < 1:
         raise SettingsError(f"--block-size {settings.block_size}: must be at least 1")
@@ -107,7 +107,7 @@ def _store_flag(settings: KVSettings) -> str:
 
 
 def cut_to_store(asked: int | None, settings: KVSettings, limit_tokens: int) -> str | None:
-    """Say that the context limit is less than what was asked for; None where it is not."""
+    """Say that the context limit is below what was asked for; None if it is not."""
     if asked is None or asked <= limit_tokens:
         return None
     store = f"{_store_flag(settings)} holds no more than {limit_tokens} tokens"
@@ -118,7 +118,7 @@ def resolve_max_model_len(asked: int | None, config: ModelConfig, pool_tokens: i
     """Give the one context limit: the model's, the pool's and the asked one, whichever is least.
 
     Raises:
-        SettingsError: more than the model can, or nothing, is asked for.
+        SettingsError: less than 1, or more than the model can.
     """
     longest = config.max_position_tokens
     if asked is not None and asked < 1:
@@ -147,11 +147,11 @@ def resolve_threads(asked: int | None) -> int:
     """Give the threads to compute with: as told, or the cores that this process may use.
 
     Raises:
-        SettingsError: none, or more than `MAX_THREADS`.
+        SettingsError: less than 1, or more than `MAX_THREADS`.
     """
     if asked is not None:
         if not 1 <= asked <= MAX_THREADS:
             raise SettingsError(f"--threads {asked}: must be at least 1 and at most {MAX_THREADS}")
         return asked
-    affinity = getattr(os, "sched_getaffinity", None)  # not everywhere
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
     return min(len(affinity(0)) if affinity else os.cpu_count() or 1, MAX_THREADS)

@@ -24,9 +24,9 @@ MOST_SET_BYTES: Final = 1024 * MIB  # past the caches that one server's cores ge
 _FEWEST_BYTES: Final = 16 * MIB
 _ROOM_SHARE: Final = 4  # at most a quarter of the memory that is free
 _TOUCH_BYTES: Final = 4 * MIB
-_TOUCH_NS: Final = 700_000_000  # making pages real is slow on a busy machine: then fewer of them
+_TOUCH_NS: Final = 700_000_000  # making pages real is slow on a busy machine: then we use fewer
 _SET_NS: Final = 40_000_000
-_SETTLED_NS: Final = 30_000_000  # so long no piece was faster: on a busy machine that takes a while
+_SETTLED_NS: Final = 30_000_000  # stop once no piece was faster for so long
 _SET_MOST_NS: Final = 180_000_000
 _ROUNDS: Final = 2  # the first one fills the cache
 _FASTER: Final = 0.98
@@ -85,7 +85,7 @@ def room_bytes() -> int:
 
 
 def reading(threads: int) -> Generator[None, None, Curve]:
-    """Measure the curve; each `next` is a slice, and between slices one may stop.
+    """Measure the curve; each `next` is a slice, and the caller may stop between slices.
 
     Cost: about 1 s in slices of some 10 ms; up to 1 GiB, which is free again at the end.
     """
@@ -96,7 +96,7 @@ def reading(threads: int) -> Generator[None, None, Curve]:
 def curve_of(reader: Reader, num_bytes: int) -> Generator[None, None, Curve]:
     """Read sets of each power of two, the largest first.
 
-    In this order nothing of a set is in the cache that would not be there in its second round.
+    In this order a set finds nothing in the cache that its own second round would not find.
     """
     size = yield from _touched(reader, num_bytes)
     points, at = [], 0

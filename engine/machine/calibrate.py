@@ -31,8 +31,8 @@ _PANELS: Final = {  # a format that uses each arithmetic
 }
 _STARTS: Final = 3  # so many first starts measure: one busy moment must not set the peak
 _PRODUCT_SIZE: Final = 768  # 0.9 GFLOP: large enough to reach the roof, 3 ms at 300 GFLOP/s
-_PRODUCT_NS: Final = 300_000_000  # a busy machine needs luck
-_DEFAULT_CACHE_BYTES: Final = 32 * 2**20  # where the system does not tell
+_PRODUCT_NS: Final = 300_000_000  # long enough to find a quiet moment on a busy machine
+_DEFAULT_CACHE_BYTES: Final = 32 * 2**20  # if the system does not say
 
 
 def resolve_peaks(
@@ -40,8 +40,7 @@ def resolve_peaks(
 ) -> Peaks:
     """Take what is given by flag, else the best that was measured on this machine.
 
-    The first starts measure; after them the cache file is believed, but for `anew`.
-
+    The first starts measure; later ones use the cache file, unless `anew` is set.
     A given bandwidth holds for every step, also for one that fits into the cache.
     """
     return run(resolving(settings, threads, arithmetic, anew))
@@ -66,7 +65,7 @@ def resolving(
 
 
 def measure(threads: int, arithmetic: str) -> Rates:
-    """Measure anew, and keep the better of each rate and what the cache file holds.
+    """Measure again; keep the better of each new rate and the one in the cache file.
 
     Mutates: the cache file.
     Cost: as `measuring`.
@@ -93,7 +92,7 @@ def measuring(threads: int, arithmetic: str, starts: int = 0) -> Generator[None,
 
 
 def run(slices: Generator[None, None, T]) -> T:
-    """Run slices to their end, without a look at anything else."""
+    """Run slices to their end without a pause."""
     while True:
         try:
             next(slices)
@@ -116,7 +115,7 @@ def _with_threads(threads: int, slices: Generator[None, None, T]) -> Generator[N
 
 
 def arithmetics() -> tuple[str, ...]:
-    """Name the arithmetics that some weights would be multiplied in here."""
+    """Name the arithmetics that this build multiplies weights in."""
     return tuple(_PANELS) if NATIVE_COMPILED else ("fp32",)
 
 
@@ -141,7 +140,7 @@ def describe(rates: dict[str, Rates], threads: int) -> str:
 
 
 def cache_bytes(threads: int) -> int:
-    """Give the cache that these threads really get, where measured; else what the system says."""
+    """Give the cache that these threads get: as measured, or else as the system says."""
     curve = known_curve(threads)
     return last_level_cache_bytes() if curve is None else curve.cache_bytes
 

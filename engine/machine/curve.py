@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-_PLATEAU: Final = 1.15  # sets up to so much faster than the largest are read from memory too
+_PLATEAU: Final = 1.15  # up to so much faster than the largest set, a set is read from memory too
 _INSIDE: Final = 4  # a set of this fraction of the cache's size is well inside it
 
 
@@ -41,7 +41,7 @@ class Curve:
 
     @property
     def cache_bytes(self) -> int:
-        """Say from which working set on nothing helps any more; 0 where no cache was seen.
+        """Give the smallest working set that gains nothing from the cache; 0 if no cache was seen.
 
         Between the last set that was faster and this one lies the cache's edge. Up to here a step
         is held against the faster rate, so that no floor is too high.

@@ -1,6 +1,6 @@
 """What an idle engine does with its time when asked: it measures its peaks, a slice at a time.
 
-It knows no requests: the loop calls it where nobody waits.
+It knows no requests: the loop calls it while no request waits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _PATIENCE_NS: Final = 60_000_000_000  # an engine that is never idle does not ho
 
 
 def no_peaks() -> Generator[None, None, Peaks]:
-    """Know nothing of a device that cannot be measured."""
+    """Stand in where the device cannot be measured: every peak is unknown."""
     yield from ()
     return Peaks(dram=None, cache=None, cache_bytes=0, flops=None, arithmetic="none")
 
@@ -48,12 +48,12 @@ class IdleMeasurement:
         return None
 
     def worked(self, now_ns: int) -> None:
-        """Hear that there is work; drop a measurement that found no time to end."""
+        """Note that there is work; drop a measurement that has been under way too long."""
         if self._slices is not None and now_ns > self._until_ns:
             self.drop()
 
     def drop(self) -> None:
-        """Let go of its memory. Who asked hears nothing and may ask again."""
+        """End the measurement and free its memory. Nothing is reported."""
         if self._slices is not None:
             self._slices.close()
             self._slices = None

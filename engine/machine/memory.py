@@ -16,10 +16,10 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, order=True)
 class Room:
-    """What can be had without swapping, and who has it to give."""
+    """Memory that can be had without swapping."""
 
     available_bytes: int
-    owner: str
+    owner: str  # whose bound it is, as messages name it
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ _V2: Final = _Files("memory.max", "memory.current", r"^(?:in)?active_file (\d+)$
 
 
 def least_room(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> Room:
-    """Give the tightest of all bounds; all memory there is where no file tells."""
+    """Give the tightest of all bounds; the physical memory if no file names one."""
     return min([_machine(proc / "meminfo"), *_containers(proc / "self/cgroup", groups)])
 
 
@@ -49,7 +49,7 @@ def _machine(meminfo: Path) -> Room:
 
 
 def _containers(membership: Path, groups: Path) -> Iterator[Room]:
-    """Yield the bounds of this process's group and of all above it, as far as they are seen."""
+    """Yield the bounds of this process's group and of all visible groups above it."""
     for line in _text(membership).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and "memory" not in controllers.split(","):
@@ -62,7 +62,7 @@ def _containers(membership: Path, groups: Path) -> Iterator[Room]:
 
 
 def _group(folder: Path, files: _Files) -> Room | None:
-    """Read one group's room: its limit less what is used, save the file cache; None if unbound."""
+    """Read one group's room: limit − used + file cache; None if it has no limit."""
     limit, used = _text(folder / files.limit).strip(), _text(folder / files.used).strip()
     if not (limit.isdecimal() and used.isdecimal()):
         return None
@@ -74,5 +74,5 @@ def _group(folder: Path, files: _Files) -> Room | None:
 def _text(file: Path) -> str:
     try:
         return file.read_text()
-    except OSError:  # another system, or not ours to read
+    except OSError:  # not Linux, or not readable for us
         return ""

@@ -15,7 +15,7 @@ from engine.machine.curve import Curve
 
 ARITHMETICS: Final = ("fp32", "int8", "int4")
 _FILE_NAME: Final = "peaks.json"
-_MEANING: Final = "curve 1"  # part of each key: what an older version measured is not found
+_MEANING: Final = "curve 1"  # part of each key: other versions are not used
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Rates:
 
 
 def cached_rates(threads: int, arithmetic: str) -> Rates | None:
-    """Look up what earlier measurements left; None where nothing usable did.
+    """Look up earlier measurements; None if there are none that can be used.
 
     Memory is as fast in one arithmetic as in another: its rates are the best of all.
     """
@@ -121,7 +121,7 @@ def machine() -> str:
 
 
 def _entries() -> dict[str, object]:
-    """Read the cache file; one that cannot be read counts as empty and is written anew."""
+    """Read the cache file; one that cannot be read counts as empty and is written again."""
     try:
         entries = json.loads(peaks_file().read_text("utf-8"))
     except (OSError, ValueError):

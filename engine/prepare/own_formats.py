@@ -1,4 +1,4 @@
-"""How `--weights native` stores a checkpoint: each matrix as it has it. Nothing is packed here."""
+"""How `--weights native` stores a checkpoint: each matrix in its own format. Packs nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from engine.prepare.rows import fits_fp16
 
 
 def own_format(kind: str, read: Callable[[], torch.Tensor]) -> MatrixFormat:
-    """Choose our format for a matrix of a checkpoint's type; fp32 where we have none like it.
+    """Choose our format for a matrix of a checkpoint's type; fp32 if we have no such format.
 
-    One in bf16 is read: it stays in 16 bits where fp16 has the range of its numbers.
+    A bf16 matrix is read: it becomes fp16 if all its numbers are in range.
     """
     if kind in KEPT_BLOCKS:
         return KEPT_BLOCKS[kind]

@@ -63,7 +63,7 @@ class Packer(Protocol):
 
     @property
     def storage(self) -> Storage:
-        """Say how the matrices were stored, once all are."""
+        """Say how the matrices were stored; ask once all of them are."""
 
 
 def say(message: str) -> None:
@@ -73,7 +73,7 @@ def say(message: str) -> None:
 def prepare(
     model: ModelSettings, packer: Packer, progress: Callable[[str], None] = say
 ) -> PreparedModel:
-    """Give the folder of a model, converting it first where there is none that is whole and fresh.
+    """Give the folder of a model; convert it first if the folder is missing, damaged or stale.
 
     Mutates: the cache. One process at a time works on a folder; it appears in one rename.
     Cost: a pass of SHA-256 over all files at each start.
@@ -91,7 +91,7 @@ def prepare(
             found, tokenizer = _read(folder), (folder / TOKENIZER_FILE).read_text("utf-8")
             config = fit_to_vocabulary(found.config, tokenizer, source.identity, progress)
             return replace(found, config=config)
-    except OSError as error:  # no space, no right to write, or a source that vanished
+    except OSError as error:  # disk full, not writable, or the source vanished
         raise ModelError(f"{source.name} could not be prepared in {folder}: {error}") from error
 
 
@@ -100,7 +100,7 @@ def is_whole(folder: Path, fingerprint: str) -> bool:
     try:
         manifest = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))
         return bool(manifest == _manifest(folder, fingerprint))
-    except (OSError, ValueError):  # absent or broken: to be rebuilt
+    except (OSError, ValueError):  # absent or broken: rebuild it
         return False
 
 
@@ -138,7 +138,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _rebuild(folder: Path, source: Source, packer: Packer, progress: Callable[[str], None]) -> None:
-    """Convert into a folder beside, then put it in place; what a dead process left goes first."""
+    """Convert into a folder beside it, then rename; first remove what a dead process left."""
     progress(f"preparing {source.name} as {packer.layout} in {folder}")
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)

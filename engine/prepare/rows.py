@@ -39,7 +39,11 @@ def fits_fp16(tensor: torch.Tensor) -> bool:
 
 
 def check_fp16(spec: TensorSpec, tensor: torch.Tensor) -> None:
-    """Raises: ModelError, where fp16 would make an infinity of a number."""
+    """Check that no number becomes infinite in fp16.
+
+    Raises:
+        ModelError: one would.
+    """
     if not fits_fp16(tensor):
         largest = tensor.abs().max().item()
         raise ModelError(f"{spec.name}: {largest:.3g} is too large for fp16; use --weights fp32")

@@ -20,15 +20,15 @@ Compile = Callable[[Grammar], Matcher | None]  # None: any output will do
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a helper thread tells the loop: a matcher, or why there is none."""
+    """What a helper thread tells the loop once a grammar is compiled."""
 
     id: RequestId
-    matcher: Matcher | None
-    fault: str = ""
+    matcher: Matcher | None  # None: any output will do
+    fault: str = ""  # why it could not be compiled
 
 
 def grammars_for(model_dir: Path, config: ModelConfig) -> Compile:
-    """Give what compiles grammars for a model; where its tokenizer cannot serve, all are refused.
+    """Make the function that compiles a model's grammars; it refuses all if the tokenizer cannot.
 
     Cost: up to 0.5 s.
     """
@@ -70,7 +70,7 @@ class GrammarQueue:
 
     def _work(self, id: RequestId, grammar: Grammar) -> None:
         try:
-            if id in self._requests:  # nobody wants it any more otherwise
+            if id in self._requests:  # else the request was taken away
                 self._tell(Compiled(id, self._compile(grammar)))
         except InvalidValue as error:
             self._tell(Compiled(id, None, error.message))

@@ -127,7 +127,7 @@ def _ends_with(request: Request, tail: Sequence[int]) -> bool:
 
 
 def _allowed(request: Request, vocab_size: int) -> Iterator[np.ndarray]:
-    """Give masks [V] of what alone may come next."""
+    """Give masks [V] of the only tokens that may come next."""
     if request.sampling.allowed_token_ids:
         allowed = np.zeros(vocab_size, dtype=bool)
         allowed[list(request.sampling.allowed_token_ids)] = True

@@ -16,13 +16,13 @@ LEAST: Final = -9999.0  # what OpenAI documents for a token out of reach; JSON h
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One row: which token stands at which position of which request, and how many to show."""
+    """One row whose logprobs are asked for."""
 
-    row: int
+    row: int  # of the logits
     id: RequestId
-    position: int
+    position: int  # of the token, in the request
     token: int
-    top: int
+    top: int  # how many of the likeliest tokens to show beside it
 
 
 def logprobs(logits: torch.Tensor, asks: Sequence[Ask]) -> tuple[TokenLogprobs, ...]:

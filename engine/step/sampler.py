@@ -31,7 +31,7 @@ def sample(
     `_greatest` would find, where the network found it already.
     The filters apply in this order: temperature, top-k, top-p of what is left, min-p.
     Cost: greedy rows a maximum, unfiltered rows a running sum, filtered rows a partial sort.
-    Returns: -1 for a row with NaN or infinity, or with nothing but masks.
+    Returns: -1 for a row with NaN or infinity, or with every token masked.
     """
     if greatest is None:
         greatest = _greatest(logits[: len(params)])
@@ -52,13 +52,13 @@ def _greatest(logits: torch.Tensor) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """Parameters as columns [R, 1]; `uniforms` are the random numbers, in [0, 1)."""
+    """Parameters as columns [R, 1]."""
 
     temperature: torch.Tensor
     top_k: torch.Tensor
     top_p: torch.Tensor
     min_p: torch.Tensor
-    uniforms: torch.Tensor
+    uniforms: torch.Tensor  # the random numbers, in [0, 1)
 
     @classmethod
     def of(cls, params: Sequence[SamplingParams], positions: Sequence[int]) -> _Rules:

@@ -8,7 +8,7 @@ from core.errors import SettingsError
 from core.formats import KVFormat, MatrixFormat, Storage, WeightFormat
 from core.settings import EngineSettings, KVSettings, ModelSettings, SchedulerSettings
 from engine.load.resolve import (
-    Resolved,
+    ResolvedEngine,
     cut_to_store,
     resolve,
     resolve_max_model_len,
@@ -123,7 +123,7 @@ def test_a_step_beyond_what_the_kernels_index_is_refused() -> None:
         resolve_step_tokens(SchedulerSettings(max_num_batched_tokens=2**20 + 1))
 
 
-def resolved(settings: EngineSettings, storage: Storage) -> Resolved:
+def resolved(settings: EngineSettings, storage: Storage) -> ResolvedEngine:
     return resolve(
         settings,
         CONFIG,
