@@ -32,7 +32,7 @@ WIDTHS = (WeightFormat.FP16, WeightFormat.NATIVE)
 BATCHES = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (64, 256, 1024, 4096, 8192)
 CONTEXT = 128  # of every batch
-KV_MEMORY = "1GB"
+KV_MEMORY = "1GiB"
 PEER_STEPS = 8  # the last of them ends at the context that is asked for
 OURS, PEERS = ("#c0392b", "#2980b9"), ("#e08e0b", "#27ae60", "#8e44ad")
 

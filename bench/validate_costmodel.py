@@ -66,8 +66,8 @@ def options() -> Command:
     parser.option("--model", "what runs, as for serve", default="tinygpt")
     backends = [str(backend) for backend in Backend]
     parser.option("--backend", "what computes", choices=backends, default="auto")
-    memory = "memory for the KV store; MB and MiB alike are 2^20 bytes"
-    parser.option("--kv-memory", memory, default="1GB", metavar="SIZE")
+    memory = "memory for the KV store; 1MB is 10^6 bytes, 1MiB is 2^20"
+    parser.option("--kv-memory", memory, default="1GiB", metavar="SIZE")
     parser.count("--passes", 5, "passes of each step, of which the best counts")
     parser.file("--json", "the points and the fit")
     parser.file("--html", "a page that plots them")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from core.errors import SettingsError
 from core.formats import Backend, KVFormat, WeightFormat
 
 
@@ -103,8 +102,8 @@ class KVSettings:
 
     block_size: int = setting(16, "token slots of a block", "tokens", "N")
     kv_memory: str = setting(
-        "512MB",
-        "memory for the KV store, taken at the start; MB and MiB alike are 2^20",
+        "512MiB",
+        "memory for the KV store, taken at the start; 1MB is 10^6, as 1M, and 1MiB is 2^20",
         "bytes",
         "SIZE",
     )
@@ -150,9 +149,9 @@ class HttpSettings:
         metavar="[NAME=]KEY",
         otherwise="no key",
     )
-    max_body: str = setting("8MB", "largest request body", "bytes", "SIZE")
+    max_body: str = setting("8MiB", "largest request body", "bytes", "SIZE")
     max_text: str = setting(
-        "1MB",
+        "1MiB",
         "longest text to encode; what the context cannot hold is refused before",
         "bytes",
         "SIZE",
@@ -224,38 +223,3 @@ class Settings:
     engine: EngineSettings = field(default_factory=EngineSettings)
     http: HttpSettings = field(default_factory=HttpSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
-
-
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "k": 2**10,
-    "kb": 2**10,
-    "kib": 2**10,
-    "m": 2**20,
-    "mb": 2**20,
-    "mib": 2**20,
-    "g": 2**30,
-    "gb": 2**30,
-    "gib": 2**30,
-    "t": 2**40,
-    "tb": 2**40,
-    "tib": 2**40,
-}
-
-
-def parse_bytes(text: str, name: str) -> int:
-    """Read "512MB" as bytes; decimal and binary spellings both mean powers of 1024.
-
-    Raises:
-        SettingsError: not a positive size; names the setting `name`.
-    """
-    digits = text.strip().rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ").strip()
-    unit = text.strip()[len(digits) :].strip().lower()
-    try:
-        size = int(float(digits) * _UNITS[unit])
-    except (ValueError, KeyError, OverflowError):
-        raise SettingsError(f"{name}: {text!r} is not a size such as 512MB or 2GB") from None
-    if size <= 0:
-        raise SettingsError(f"{name}: {text!r} must be above zero")
-    return size

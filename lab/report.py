@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
+from lab.measure.columns import table
 from lab.measure.outcome import Outcome, Row
-from lab.measure.units import table
 from loadgen.show.page import COLOURS, Page, bars, figure, line
 
 WIDTH: Final = 98

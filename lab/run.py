@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from core.errors import SettingsError
+from core.quantities import counted, scaled
 from costmodel.planning.totals import Width
 from lab.experiments import EXPERIMENTS
 from lab.experiments.base import Bench, Experiment
@@ -24,7 +25,6 @@ from lab.experiments.widths import Widths
 from lab.measure.outcome import Outcome
 from lab.measure.server import Server, serving
 from lab.measure.subject import Subject, peaks_of
-from lab.measure.units import counted, scaled
 from lab.plan.describe import describe
 from lab.report import page_of, prediction_text, text_of
 from loadgen.report.summary import write_file

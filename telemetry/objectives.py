@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from core.amounts import goal_s
 from core.errors import SettingsError
+from core.quantities import goal_s
 from core.settings import TelemetrySettings
 from telemetry.series.catalog import METRICS, MetricKind, Needs
 from telemetry.series.labels import OBJECTIVES

@@ -18,7 +18,7 @@ class Context(Experiment):
     log = True
 
     output = 33  # so long, in so large steps, that all still run when the last one is prefilled
-    flags = ("--kv-memory", "768MB", "--max-num-batched-tokens", "8192")
+    flags = ("--kv-memory", "768MiB", "--max-num-batched-tokens", "8192")
 
     @property
     def cells(self) -> tuple[tuple[int, int], ...]:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from core.quantities import scaled
 from costmodel.floor import memory_peak
 from lab.experiments.base import Bench, Experiment
 from lab.measure.outcome import Account, Row, merged
 from lab.measure.server import Load, account_of
-from lab.measure.units import scaled
 from loadgen.load.spec import PlanSpec
 from loadgen.run.scrape import divide
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Final
 
 from core.errors import SettingsError
+from core.quantities import scaled
 from costmodel.planning.totals import Width
 from lab.experiments.base import Bench, Experiment, decode_steps, together, with_median
 from lab.experiments.prefill import whole_prompt
 from lab.measure.outcome import Row
 from lab.measure.server import Server
-from lab.measure.units import scaled
 
 WIDTHS: Final = ("fp32", "fp16", "int8", "int4")  # the last two need the native kernels
 

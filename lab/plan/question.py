@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from core.amounts import BANDWIDTH, FLOPS, MEMORY
 from core.errors import SettingsError
 from core.formats import WeightFormat
 from core.model import ModelConfig
+from core.quantities import BANDWIDTH, FLOPS, MEMORY
 from core.wire import Description
 from costmodel.planning.datasheet import Device, device
 from costmodel.planning.scenario import Scenario, Speculation

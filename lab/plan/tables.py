@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lab.measure.units import ms, rate, scaled
+from core.quantities import ms, rate, scaled
 
 _FITS: Final = {True: "yes", False: "NO", None: "n/a"}
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lab.measure.units import counted, ms, rate, scaled, table
+from core.quantities import counted, ms, rate, scaled
+from lab.measure.columns import table
 from lab.plan.tables import comparison, curve_rows, lever_rows
 
 _KV_FLAGS: Final = "--layers, --kv-heads and --head-dim"

@@ -6,10 +6,9 @@ import math
 import re
 from typing import Final
 
-from core.amounts import goal_s
 from core.errors import SettingsError
+from core.quantities import goal_s, number
 from costmodel.planning.scenario import Speculation
-from loadgen.load.spec import number
 
 MOST: Final = 10**15  # of anything counted: no product of a plan's counts leaves the floats
 _EXPONENTS: Final = {"k": 3, "m": 6, "b": 9, "t": 12}

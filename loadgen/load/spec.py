@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from core.amounts import goal_s, time_s
+from core.quantities import goal_s, number, time_s
 from loadgen.load.draws import MOST, parse_arrival, parse_lengths, parse_map
 
 SLO_METRICS = ("ttft", "ttft_send", "e2e", "e2e_send", "tpot", "tpot_net", "itl", "stall_max")
@@ -43,14 +43,6 @@ def filename(text: str) -> str:
     if not text:
         raise ValueError("an empty name is no file's")
     return text
-
-
-def number(text: str) -> float:
-    """Read a number; what is none is NaN, which is in no range."""
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
 
 
 def whole(text: str) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from core.amounts import scaled
 from core.formats import Backend, Expansion, MatrixFormat, WeightFormat
+from core.quantities import scaled
 from core.wire import Ready
 from costmodel.copies import LargerCopy, larger_copy, uniform_step_bytes
 

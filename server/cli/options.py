@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from core.amounts import BANDWIDTH, FLOPS
 from core.errors import SettingsError
-from core.settings import Settings, parse_bytes
+from core.quantities import BANDWIDTH, FLOPS, parse_bytes
+from core.settings import Settings
 from server.http.keys import parse_keys
 from telemetry.objectives import parse_slo
 

@@ -161,7 +161,7 @@ def test_a_charset_is_no_hindrance(http: httpx.Client) -> None:
 def test_a_body_over_the_limit_is_refused_as_announced_and_as_it_comes(
     start: Callable[..., Server],
 ) -> None:
-    server = start(max_body="1KB")
+    server = start(max_body="1KiB")
     big = b'{"prompt":"' + b"a" * 2000 + b'"}'
     check(server.client.post(COMPLETIONS, content=big, headers=JSON), 413, "body_too_large", None)
     pieces = (big[at : at + 100] for at in range(0, len(big), 100))

@@ -26,7 +26,7 @@ class Process:
 
     def __init__(self, *flags: str) -> None:
         self.popen = subprocess.Popen(
-            [*SERVE, "--kv-memory", "8MB", *flags],
+            [*SERVE, "--kv-memory", "8MiB", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

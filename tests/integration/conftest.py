@@ -26,5 +26,5 @@ def tinygpt(serve: Serve) -> Iterator[LiveServer]:
 
     It has one thread: on a busy machine a second one is waited for at every operation's end.
     """
-    with serve("--model", "tinygpt", "--kv-memory", "64MB", "--threads", "1") as server:
+    with serve("--model", "tinygpt", "--kv-memory", "64MiB", "--threads", "1") as server:
         yield server

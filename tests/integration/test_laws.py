@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module", params=MODELS)
 def scrapes(request: pytest.FixtureRequest, serve: Serve) -> Iterator[list[Scrape]]:
     """Scrape a server before, during and after prompts and answers of several lengths."""
-    flags = ["--model", request.param, "--kv-memory", "64MB"]
+    flags = ["--model", request.param, "--kv-memory", "64MiB"]
     with serve(*flags, "--price-per-hour", str(USD_PER_HOUR)) as server:
         yield traffic(server)
 

@@ -30,7 +30,7 @@ from tests.patience import PATIENCE_S
 DEPLOY = FOLDER.parents[1]
 LOAD_S = 60
 LISTENING = re.compile(r'"Listening on".* address=(\S+)\n')
-FLAGS = ["--model", "tinygpt", "--kv-memory", "64MB", "--price-per-hour", "0.1"]
+FLAGS = ["--model", "tinygpt", "--kv-memory", "64MiB", "--price-per-hour", "0.1"]
 # No speed is judged here: a busy machine calibrates too low, is late, and waits for second threads.
 SPEEDLESS = ["--peak-bandwidth", "1e12", "--peak-flops", "1e13", "--threads", "1"]
 SPEEDLESS += ["--slo", "ttft=60s,itl=10s"]

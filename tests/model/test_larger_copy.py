@@ -13,9 +13,9 @@ from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from msgspec import structs
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from core.amounts import scaled
 from core.formats import Backend, CheckpointBytes, WeightFormat
 from core.machine import Peak, Peaks, PeakSource
+from core.quantities import scaled
 from core.settings import EngineSettings, KVSettings, ModelSettings
 from core.wire import Ready
 from engine.checkpoint.tokenizer import byte_tokenizer

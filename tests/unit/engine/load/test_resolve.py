@@ -25,11 +25,11 @@ ROOM = Room(2**30, "this machine")
 @pytest.mark.parametrize(
     ("settings", "kv", "blocks"),
     [
-        (KVSettings(kv_memory="3MB"), KVFormat.FP32, 64),
-        (KVSettings(kv_memory="3MB"), KVFormat.FP16, 128),
-        (KVSettings(kv_memory="3MB", block_size=32), KVFormat.FP32, 32),
+        (KVSettings(kv_memory="3MiB"), KVFormat.FP32, 64),
+        (KVSettings(kv_memory="3MiB"), KVFormat.FP16, 128),
+        (KVSettings(kv_memory="3MiB", block_size=32), KVFormat.FP32, 32),
         (KVSettings(kv_memory="49151"), KVFormat.FP16, 1),
-        (KVSettings(kv_memory="1KB", num_kv_blocks=7), KVFormat.FP32, 7),
+        (KVSettings(kv_memory="1KiB", num_kv_blocks=7), KVFormat.FP32, 7),
     ],
     ids=str,
 )
@@ -57,7 +57,7 @@ def test_a_store_without_a_block_is_refused(settings: KVSettings, words: str) ->
 @pytest.mark.parametrize(
     ("settings", "flag"),
     [
-        (KVSettings(kv_memory="3MB"), "--kv-memory 3MB"),
+        (KVSettings(kv_memory="3MiB"), "--kv-memory 3MiB"),
         (KVSettings(num_kv_blocks=64), "--num-kv-blocks 64"),
     ],
 )
@@ -91,8 +91,8 @@ def test_the_context_limit_is_the_least_of_model_pool_and_wish(
 @pytest.mark.parametrize(
     ("settings", "flag"),
     [
-        (KVSettings(kv_memory="1MB"), "--kv-memory 1MB"),
-        (KVSettings(kv_memory="1MB", num_kv_blocks=21), "--num-kv-blocks 21"),
+        (KVSettings(kv_memory="1MiB"), "--kv-memory 1MiB"),
+        (KVSettings(kv_memory="1MiB", num_kv_blocks=21), "--num-kv-blocks 21"),
     ],
 )
 def test_a_wish_that_the_pool_cuts_is_told_with_both_flags_and_numbers(

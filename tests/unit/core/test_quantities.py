@@ -1,11 +1,20 @@
-"""Amounts as people write them."""
+"""Quantities as people write them."""
 
 from __future__ import annotations
 
 import pytest
 
-from core.amounts import BANDWIDTH, FLOPS, MEMORY, Notation, goal_s, scaled, time_s
 from core.errors import SettingsError
+from core.quantities import (
+    BANDWIDTH,
+    FLOPS,
+    MEMORY,
+    Notation,
+    goal_s,
+    parse_bytes,
+    scaled,
+    time_s,
+)
 
 
 @pytest.mark.parametrize(
@@ -65,3 +74,40 @@ def test_a_goal_needs_its_unit_and_a_length_that_can_be_meant() -> None:
     for text in ("20", "20.", "0.9us", "1001h", "ms", "20 000ms", "1e3ms"):
         with pytest.raises(SettingsError, match=f"^--slo: itl: '{text}' is not a time from 1us to"):
             goal_s(text, "--slo: itl")
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("512MB", 512 * 10**6),
+        ("512MiB", 512 * 2**20),
+        ("512M", 512 * 10**6),
+        ("512Mi", 512 * 2**20),
+        ("2 gb", 2 * 10**9),
+        ("2 gib", 2**31),
+        ("1TB", 10**12),
+        ("1TiB", 2**40),
+        ("1.5k", 1500),
+        ("1.5Ki", 1536),
+        ("100", 100),
+        ("100b", 100),
+        ("1e3MB", 10**9),
+        ("1_000", 1000),
+        ("+5.kb", 5000),
+    ],
+)
+def test_a_size_is_read_in_powers_of_ten_unless_it_says_i(text: str, size: int) -> None:
+    assert parse_bytes(text, "--kv-memory") == size
+
+
+@pytest.mark.parametrize("text", ["1GB", "1GiB", "24gb", "24 Gi", "80000M", "2e9"])
+def test_serve_and_plan_read_a_size_alike(text: str) -> None:
+    assert MEMORY.read(text, "--memory") == parse_bytes(text, "--kv-memory")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "MB", "0", "-1MB", "1e999", "nan", "inf", "5iB", "five MB", "3 parsecs"]
+)
+def test_what_is_no_size_is_refused_by_the_settings_name(text: str) -> None:
+    with pytest.raises(SettingsError, match="--kv-memory"):
+        parse_bytes(text, "--kv-memory")
