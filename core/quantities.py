@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,7 @@ from core.errors import SettingsError
 _EXPONENTS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _TIME: Final = re.compile(r"([0-9]*\.?[0-9]+)\s*(us|ms|s|m|h|)")
 _SECONDS: Final = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+ERRORS: Final = "errors"  # the objective whose limit is a share
 _LEAST_GOAL_S: Final = 1e-6
 _MOST_GOAL_S: Final = 1000 * 3600.0  # in ns it is far within the integers of the wire
 
@@ -97,14 +99,63 @@ def time_s(text: str) -> float:
     return float(match[1]) * _SECONDS[match[2]] if match else math.nan
 
 
-def goal_s(text: str, name: str) -> float:
-    """Read the limit of the objective `name`, such as 500ms.
-
-    It needs its unit: 500 may be meant in ms or in s.
+def share(text: str) -> float:
+    """Read 5% or 0.05.
 
     Raises:
-        SettingsError: no unit, or no such time; names both.
+        ValueError: not between 0 and 1.
     """
+    value = number(text[:-1]) / 100 if text.endswith("%") else number(text)
+    if not 0 <= value <= 1:
+        raise ValueError(f"{text!r} is not a share between 0 and 1 (or 0% and 100%)")
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """What an operator wants of requests, such as `ttft.p95=500ms`."""
+
+    metric: str
+    quantile: float | None  # None: of each request
+    limit: float  # seconds; for `errors` the share of requests
+    text: str
+
+
+def parse_objectives(
+    text: str, metrics: Sequence[str], quantiles: bool = False
+) -> tuple[Objective, ...]:
+    """Read the value of --slo: `ttft=500ms,itl=50ms`; with quantiles `ttft.p95=500ms` too.
+
+    Raises:
+        SettingsError: an unknown or repeated objective, or a limit that is no time with its unit.
+    """
+    example = "ttft.p95=500ms,itl=50ms" if quantiles else "ttft=500ms,itl=50ms"
+    found: dict[str, Objective] = {}
+    for item in text.split(","):
+        key, _, limit = (piece.strip() for piece in item.partition("="))
+        match = re.fullmatch(r"(\w+)(?:\.p([0-9]{2}))?", key)
+        metric, percent = match.groups() if match else ("", None)
+        refused = percent and (metric == ERRORS or not quantiles)
+        if metric not in metrics or refused or key in found:
+            raise SettingsError(
+                f"--slo: {item.strip()!r} is not one of {', '.join(metrics)} with a limit, "
+                f"each once, such as {example}"
+            )
+        read = _errors if metric == ERRORS else _goal_s
+        quantile = int(percent) / 100 if percent else None
+        found[key] = Objective(metric, quantile, read(limit, f"--slo: {key}"), f"{key}={limit}")
+    return tuple(found.values())
+
+
+def _errors(text: str, name: str) -> float:
+    try:
+        return share(text)
+    except ValueError as error:
+        raise SettingsError(f"{name}: {error}") from None
+
+
+def _goal_s(text: str, name: str) -> float:
+    """Read a limit that has its unit: 500 may be meant in ms or in s."""
     limit_s = time_s(text) if text.strip()[-1:].isalpha() else math.nan
     if not _LEAST_GOAL_S <= limit_s <= _MOST_GOAL_S:
         raise SettingsError(

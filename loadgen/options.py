@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn, TypeVar
 
 from core.errors import SettingsError
+from core.quantities import share
 from loadgen.load.draws import parse_arrival
 from loadgen.load.spec import (
     PlanSpec,
@@ -18,7 +19,6 @@ from loadgen.load.spec import (
     json_object,
     parse_slo,
     positive,
-    ratio,
     seconds,
     server_url,
     some_seconds,
@@ -29,7 +29,7 @@ URL = "http://127.0.0.1:8000"
 EPILOG = "Commands: run (the default), sweep, search, compare, plan, report, selftest."
 FILES = "write run.json, requests.jsonl, run.csv, report.html"
 METAVARS: dict[Any, str] = {seconds: "T", some_seconds: "T", count: "N", whole: "N"}
-METAVARS |= {ratio: "SHARE", json_object: "JSON", filename: "FILE"}
+METAVARS |= {share: "SHARE", json_object: "JSON", filename: "FILE"}
 STORED = {"compare": ("a", "b"), "report": ("folder",), "selftest": ()}  # they make no load
 OTHERS: dict[str, tuple[str, Callable[[str], str], str]] = {  # said otherwise elsewhere
     "--burstiness": ("arrival", lambda x: _gamma(positive(x) ** -0.5), "--arrival gamma:X^-½"),
@@ -102,7 +102,9 @@ def _gamma(variation: float) -> str:
 def _goodput(text: str) -> str:
     metric, _, limit = text.partition(":")
     positive(limit)  # a bare number, in ms as elsewhere; anything else is told as that
-    return parse_slo(f"{metric.replace('e2el', 'e2e')}={limit}ms").text
+    slo = f"{metric.replace('e2el', 'e2e')}={limit}ms"
+    parse_slo(slo)
+    return slo
 
 
 def _add_spec(parser: Parser, title: str, spec: type[S], without: Sequence[str]) -> None:

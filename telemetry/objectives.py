@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from core.errors import SettingsError
-from core.quantities import goal_s
+from core.quantities import parse_objectives
 from core.settings import TelemetrySettings
 from telemetry.series.catalog import METRICS, MetricKind, Needs
 from telemetry.series.labels import OBJECTIVES
@@ -61,16 +61,7 @@ def parse_slo(text: str) -> dict[str, int]:
     Raises:
         SettingsError: an unknown or repeated objective, or a limit that is not a time with a unit.
     """
-    limits: dict[str, int] = {}
-    for item in text.split(","):
-        name, _, limit = (piece.strip() for piece in item.partition("="))
-        if name not in OBJECTIVES or name in limits:
-            raise SettingsError(
-                f"--slo: {item.strip()!r} is not one of {', '.join(OBJECTIVES)} with a limit, "
-                "each once, such as ttft=500ms,e2e=10s"
-            )
-        limits[name] = round(goal_s(limit, f"--slo: {name}") * 1e9)
-    return limits
+    return {goal.metric: round(goal.limit * 1e9) for goal in parse_objectives(text, OBJECTIVES)}
 
 
 def parse_buckets(text: str) -> dict[str, tuple[float, ...]]:

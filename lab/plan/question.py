@@ -10,7 +10,7 @@ from typing import Final
 from core.errors import SettingsError
 from core.formats import WeightFormat
 from core.model import ModelConfig
-from core.quantities import BANDWIDTH, FLOPS, MEMORY
+from core.quantities import BANDWIDTH, FLOPS, MEMORY, parse_objectives
 from core.wire import Description
 from costmodel.planning.datasheet import Device, device
 from costmodel.planning.scenario import Scenario, Speculation
@@ -114,7 +114,7 @@ class Question:
             SettingsError: the first that cannot be used, by its flag.
         """
         asked_kv = _width("--kv-dtype", given.kv_dtype) if given.kv_dtype is not None else None
-        goals = values.goals(given.slo, "--slo") if given.slo is not None else {}
+        goals = _goals(given.slo)
         devices = _devices(given)
         prices = _prices(given.price_per_hour, len(devices))
         measured = values.rate(given.measured, "--measured") if given.measured is not None else None
@@ -141,6 +141,12 @@ class Question:
             speculation=speculation,
             measured_tokens_per_s=measured,
         )
+
+
+def _goals(slo: str | None) -> dict[str, float]:
+    """Read the goals that a plan can be held against, in seconds by name."""
+    asked = () if slo is None else parse_objectives(slo, ("itl", "ttft"))
+    return {goal.metric: goal.limit for goal in asked}
 
 
 def _weights(given: argparse.Namespace, described: Description | None) -> Width:

@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from core.errors import SettingsError
-from core.quantities import goal_s, number
+from core.quantities import number
 from costmodel.planning.scenario import Speculation
 
 MOST: Final = 10**15  # of anything counted: no product of a plan's counts leaves the floats
@@ -34,17 +34,6 @@ def rate(text: str, flag: str) -> float:
     """Read tokens/s: 90, or 90tok/s."""
     plain = re.sub(r"\s*(tok(ens)?)?(/s)?$", "", text)
     return _positive(plain, f"{flag} {text!r}", "90tok/s")
-
-
-def goals(text: str, flag: str) -> dict[str, float]:
-    """Read itl=50ms,ttft=500ms into seconds by name."""
-    found: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, limit = part.partition("=")
-        if name not in ("itl", "ttft") or name in found:
-            raise SettingsError(f"{flag} {text!r} is not like itl=50ms,ttft=500ms, each once")
-        found[name] = goal_s(limit, f"{flag}: {name}")
-    return found
 
 
 def draft(text: str, flag: str) -> Speculation:

@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from core.quantities import goal_s, number, time_s
+from core.quantities import ERRORS, Objective, number, parse_objectives, share, time_s
 from loadgen.load.draws import MOST, parse_arrival, parse_lengths, parse_map
 
-SLO_METRICS = ("ttft", "ttft_send", "e2e", "e2e_send", "tpot", "tpot_net", "itl", "stall_max")
+SLO_METRICS = (
+    *("ttft", "ttft_send", "e2e", "e2e_send", "tpot", "tpot_net", "itl", "stall_max"),
+    ERRORS,
+)
 
 
 def server_url(text: str) -> str:
@@ -81,14 +84,6 @@ def some_seconds(text: str) -> float:
     return value
 
 
-def ratio(text: str) -> float:
-    """Read 5% or 0.05."""
-    value = number(text[:-1]) / 100 if text.endswith("%") else number(text)
-    if not 0 <= value <= 1:
-        raise ValueError(f"{text!r} is not a share between 0 and 1 (or 0% and 100%)")
-    return value
-
-
 def parse_sessions(text: str) -> tuple[int, str, float]:
     """Read `turns=3,think=exp:2s` as (turns, kind of think time, its mean in seconds)."""
     match = re.fullmatch(r"turns=(\d+)(?:,think=(?:(const|exp):)?(.+))?", text)
@@ -102,7 +97,7 @@ def parse_cancel(text: str) -> tuple[float, float]:
     match = re.fullmatch("(.+)@(.+)", text)
     if not match:
         raise ValueError(f"{text!r} is not like 10%@0.5s")
-    return ratio(match[1]), seconds(match[2])
+    return share(match[1]), seconds(match[2])
 
 
 def parse_header(text: str) -> tuple[str, str]:
@@ -126,31 +121,13 @@ def json_object(text: str) -> dict[str, Any]:
     raise ValueError(f'{text!r} is not a JSON object such as {{"temperature": 0}}')
 
 
-@dataclass(frozen=True, slots=True)
-class Slo:
-    """One objective. `quantile` None: a goal of each request, or for `errors` a share."""
-
-    metric: str
-    quantile: float | None
-    limit: float  # seconds; for `errors` a ratio
-    text: str
-
-
-def parse_slo(text: str) -> Slo:
-    """Read `ttft.p95=500ms`, `ttft=500ms` or `errors=1%`.
+def parse_slo(text: str) -> tuple[Objective, ...]:
+    """Read `ttft.p95=500ms`, `ttft=500ms`, `errors=1%`, or several by commas.
 
     Raises:
-        ValueError: not written so.
-        SettingsError: a limit without its unit; names the objective.
+        SettingsError: names the objective.
     """
-    match = re.fullmatch(r"(\w+)(?:\.p(\d\d))?=(.*)", text)
-    metric, percent, limit = match.groups() if match else ("", None, "")
-    if metric == "errors" and not percent:
-        return Slo(metric, None, ratio(limit), text)
-    if metric not in SLO_METRICS:
-        raise ValueError(f"{text!r} is not like ttft.p95=500ms, itl.p95=50ms or errors=1%")
-    limit_s = goal_s(limit, f"--slo: {text.partition('=')[0]}")
-    return Slo(metric, int(percent) / 100 if percent else None, limit_s, text)
+    return parse_objectives(text, SLO_METRICS, quantiles=True)
 
 
 def option(default: Any, help: str, *also: str, **how: Any) -> Any:
@@ -202,7 +179,7 @@ class RunSpec:
     slo: tuple[str, ...] = option((), _OBJECTIVE, check=parse_slo, action="append")
     cache: str | None = option(None, _CACHE, choices=("cold", "warm"))
     price_per_hour: float | None = option(None, "USD per hour of the server", type=positive)
-    max_error_rate: float = option(0.05, "share of failures for exit code 4", type=ratio)
+    max_error_rate: float = option(0.05, "share of failures for exit code 4", type=share)
     workers: int = option(1, "client processes", type=count)
     api: str = option("completions", "which API", choices=("completions", "chat"))
     model: str | None = option(None, "default: the first that the server lists")

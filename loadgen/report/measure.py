@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from loadgen.load.spec import Slo
+from core.quantities import Objective
 from loadgen.report.stats import Weighted, each_once, percentile, summarise
 from loadgen.run.record import OK, Record
 
@@ -132,7 +132,7 @@ def outcomes(records: Iterable[Record]) -> dict[str, int]:
     return dict(sorted(Counter(record.outcome for record in records).items()))
 
 
-def is_good(record: Record, slos: Iterable[Slo]) -> bool:
+def is_good(record: Record, slos: Iterable[Objective]) -> bool:
     """Say whether a request was answered within every latency limit; undefined values pass.
 
     Its value of `itl` is the mean over its tokens.
@@ -146,7 +146,7 @@ def is_good(record: Record, slos: Iterable[Slo]) -> bool:
     return True
 
 
-def judge(slo: Slo, records: Sequence[Record]) -> dict[str, Any]:
+def judge(slo: Objective, records: Sequence[Record]) -> dict[str, Any]:
     """Judge one objective over all counted requests; failures are endless waits.
 
     Returns: `met` is None where the metric is not known or the samples are too few.

@@ -32,7 +32,7 @@ def report(run: Run) -> dict[str, Any]:
     """Draw every conclusion from a run. The exit code is among them."""
     spec = run.spec
     records = measure.counted(run.records, spec.warmup)
-    slos = [parse_slo(text) for text in spec.slo]
+    slos = [slo for text in spec.slo for slo in parse_slo(text)]
     judged = [measure.judge(slo, records) for slo in slos]
     failed = sum(record.failed for record in records)
     good = sum(measure.is_good(record, slos) for record in records)

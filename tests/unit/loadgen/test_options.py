@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from core.errors import SettingsError
+from core.quantities import share
 from loadgen.load.draws import map_by_rank, parse_lengths
-from loadgen.load.spec import PlanSpec, RunSpec, ratio, seconds
+from loadgen.load.spec import PlanSpec, RunSpec, seconds
 from loadgen.options import gather, parser_of
 
 
@@ -68,7 +69,7 @@ def test_a_number_that_nothing_can_be_drawn_with_is_refused(option: str, values)
 
 def test_units_are_read() -> None:
     assert [seconds(text) for text in ("500ms", "2s", "1.5m", "3")] == [0.5, 2.0, 90.0, 3.0]
-    assert [ratio(text) for text in ("5%", "0.05", "100%")] == [0.05, 0.05, 1.0]
+    assert [share(text) for text in ("5%", "0.05", "100%")] == [0.05, 0.05, 1.0]
 
 
 def test_lengths_stay_in_their_range() -> None:

@@ -54,10 +54,13 @@ INT3 = "--weights 'int3' is no width: one of fp32, bf16, fp16, fp8, int8, int4"
         (("--device", "a100", "--params", "7e9", "--weights", "native"), "--weights native: there"),
         (("--device", "a100", "--params", "7e9", "--dtype", "native"), "--dtype native: there"),
         (("--device", "a100", "--slo", "itl=fast"), "--slo: itl: 'fast' is not a time"),
-        (("--device", "a100", "--slo", "e2e=1s"), "--slo 'e2e=1s'"),
+        (("--device", "a100", "--slo", "e2e=1s"), "--slo: 'e2e=1s' is not one of itl, ttft"),
         (("--device", "a100", "--slo", "itl=0ms"), "--slo: itl: '0ms' is not a time from 1us"),
-        (("--device", "a100", "--slo", ""), "--slo ''"),
-        (("--device", "a100", "--slo", "itl=1s,itl=2s"), "--slo 'itl=1s,itl=2s'"),
+        (("--device", "a100", "--slo", ""), "--slo: '' is not one of itl, ttft"),
+        (
+            ("--device", "a100", "--slo", "itl=1s,itl=2s"),
+            "--slo: 'itl=2s' is not one of itl, ttft with a limit, each once",
+        ),
         (("--device", "a100", "--price-per-hour", "1,2"), "one for each device"),
         (
             ("--device", "a100", "--price-per-hour", "-1"),
