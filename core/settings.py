@@ -7,18 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 from core.formats import Backend, KVFormat, WeightFormat
-
-
-def setting(default: Any, help: str, unit: str = "", metavar: str = "", otherwise: str = "") -> Any:
-    """A dataclass field that is also a flag: `max_num_seqs` is `--max-num-seqs`.
-
-    `otherwise` says what happens where nothing is set and the default is None.
-    """
-    words = {"help": help, "unit": unit, "metavar": metavar, "otherwise": otherwise}
-    return field(default=default, metadata=words)
+from core.inputs.options import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +132,7 @@ class HttpSettings:
     """Where to listen, and what a client may ask for."""
 
     host: str = setting("127.0.0.1", "address to listen on")
-    port: int = setting(8000, "port to listen on; 0 takes a free one")
+    port: int = setting(8000, "port to listen on; 0 takes a free one", most=65535)
     api_key: tuple[str, ...] | None = setting(
         None,
         "clients must send it as a bearer token; may be repeated: NAME is the tenant whose key it "
@@ -218,7 +209,7 @@ class TelemetrySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The whole tree; only `server/cli/main.py` sees it."""
+    """The whole tree. Only `server` holds it; what it starts gets a part."""
 
     engine: EngineSettings = field(default_factory=EngineSettings)
     http: HttpSettings = field(default_factory=HttpSettings)

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from core.errors import SettingsError
-from core.quantities import counted, scaled
+from core.inputs.quantities import counted, scaled
 from costmodel.planning.totals import Width
 from lab.experiments import EXPERIMENTS
 from lab.experiments.base import Bench, Experiment

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn, TypeVar
 
 from core.errors import SettingsError
-from core.quantities import share
+from core.inputs.quantities import share
 from loadgen.load.draws import parse_arrival
 from loadgen.load.spec import (
     PlanSpec,

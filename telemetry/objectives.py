@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from core.errors import SettingsError
-from core.quantities import parse_objectives
+from core.inputs.objectives import parse_objectives
 from core.settings import TelemetrySettings
 from telemetry.series.catalog import METRICS, MetricKind, Needs
 from telemetry.series.labels import OBJECTIVES

@@ -11,8 +11,8 @@ from typing import Final
 
 from core.errors import SettingsError
 from core.formats import KVFormat, MatrixFormat, Storage, WeightFormat
+from core.inputs.quantities import parse_bytes
 from core.model import ModelConfig
-from core.quantities import parse_bytes
 from core.settings import EngineSettings, KVSettings, SchedulerSettings
 from costmodel.storage import kv_bytes_per_token, weight_bytes
 from engine.machine.memory import Room

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from core.quantities import scaled
+from core.inputs.quantities import scaled
 from costmodel.floor import memory_peak
 from lab.experiments.base import Bench, Experiment
 from lab.measure.outcome import Account, Row, merged

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from core.errors import SettingsError
-from core.quantities import scaled
+from core.inputs.quantities import scaled
 from costmodel.planning.totals import Width
 from lab.experiments.base import Bench, Experiment, decode_steps, together, with_median
 from lab.experiments.prefill import whole_prompt

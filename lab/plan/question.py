@@ -9,8 +9,9 @@ from typing import Final
 
 from core.errors import SettingsError
 from core.formats import WeightFormat
+from core.inputs.objectives import parse_objectives
+from core.inputs.quantities import BANDWIDTH, FLOPS, MEMORY
 from core.model import ModelConfig
-from core.quantities import BANDWIDTH, FLOPS, MEMORY, parse_objectives
 from core.wire import Description
 from costmodel.planning.datasheet import Device, device
 from costmodel.planning.scenario import Scenario, Speculation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.quantities import ms, rate, scaled
+from core.inputs.quantities import ms, rate, scaled
 
 _FITS: Final = {True: "yes", False: "NO", None: "n/a"}
 

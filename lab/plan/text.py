@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.quantities import counted, ms, rate, scaled
+from core.inputs.quantities import counted, ms, rate, scaled
 from lab.measure.columns import table
 from lab.plan.tables import comparison, curve_rows, lever_rows
 

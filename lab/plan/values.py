@@ -7,7 +7,7 @@ import re
 from typing import Final
 
 from core.errors import SettingsError
-from core.quantities import number
+from core.inputs.quantities import number
 from costmodel.planning.scenario import Speculation
 
 MOST: Final = 10**15  # of anything counted: no product of a plan's counts leaves the floats

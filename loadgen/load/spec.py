@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from core.quantities import ERRORS, Objective, number, parse_objectives, share, time_s
+from core.inputs.objectives import ERRORS, Objective, parse_objectives
+from core.inputs.quantities import number, share, time_s
 from loadgen.load.draws import MOST, parse_arrival, parse_lengths, parse_map
 
 SLO_METRICS = (

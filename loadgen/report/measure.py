@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from core.quantities import Objective
+from core.inputs.objectives import Objective
 from loadgen.report.stats import Weighted, each_once, percentile, summarise
 from loadgen.run.record import OK, Record
 

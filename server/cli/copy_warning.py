@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from core.formats import Backend, Expansion, MatrixFormat, WeightFormat
-from core.quantities import scaled
+from core.inputs.quantities import scaled
 from core.wire import Ready
 from costmodel.copies import LargerCopy, larger_copy, uniform_step_bytes
 

@@ -12,28 +12,16 @@ import sys
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from core.errors import EngineDead, ModelError, SettingsError
+from core.inputs.options import ENV_PREFIX, USAGE_ERROR, Parser, add_options
 from core.settings import Settings
 from core.version import version
 from lab.commands import add_commands
-from server.cli.options import ENV_PREFIX, OPTIONS, Option, resolve
+from server.cli.options import OPTIONS, resolve
 
-USAGE_ERROR: Final = 2
 CONFIG_VARIABLE: Final = f"{ENV_PREFIX}CONFIG"
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one line, of a flag that is cut short too."""
-
-    def __init__(self, **how: Any) -> None:
-        super().__init__(allow_abbrev=False, **how)
-
-    def error(self, message: str) -> NoReturn:
-        hint = "expected one argument (as FLAG=VALUE where it begins with -)"
-        message = message.replace("expected one argument", hint)
-        self.exit(USAGE_ERROR, f"{self.prog}: error: {message}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="floorline", description="An LLM server that knows its own arithmetic.")
+    parser = Parser(prog="floorline", description="An LLM server that knows its own arithmetic.")
     parser.add_argument("--version", action="version", version=f"floorline {version()}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
     serve = commands.add_parser(
@@ -64,7 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
         "over the file.",
     )
     serve.add_argument("--config", metavar="FILE", help="TOML file with settings")
-    _add_options(serve, OPTIONS)
+    add_options(serve, OPTIONS)
     serve.set_defaults(command=_serve)
     calibrate = commands.add_parser("calibrate", help="measure this machine's peaks again")
     calibrate.set_defaults(command=_calibrate)
@@ -72,44 +60,6 @@ def build_parser() -> argparse.ArgumentParser:
     models.set_defaults(command=_models)
     add_commands(commands)
     return parser
-
-
-def _add_options(parser: argparse.ArgumentParser, options: Sequence[Option]) -> None:
-    groups: dict[str, argparse._ArgumentGroup] = {}
-    for option in options:
-        group = groups.setdefault(option.group, parser.add_argument_group(option.group))
-        if option.kind is bool:
-            group.add_argument(
-                option.flag, action=argparse.BooleanOptionalAction, help=_help(option)
-            )
-        else:
-            action = "append" if option.repeats else "store"
-            group.add_argument(
-                option.flag, action=action, metavar=_metavar(option), help=_help(option)
-            )
-
-
-def _help(option: Option) -> str:
-    default = option.otherwise if option.default is None else _shown(option.default)
-    notes = [option.unit] if option.unit else []
-    notes += [f"default: {default}"] if default else []
-    text = f"{option.help} ({'; '.join(notes)})" if notes else option.help
-    return text.replace("%", "%%")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _metavar(option: Option) -> str:
-    if option.metavar:
-        return option.metavar
-    members = getattr(option.kind, "__members__", None)
-    if members:
-        return "|".join(members[name].value for name in members)
-    return option.name.upper()
 
 
 def read_settings(
@@ -121,11 +71,10 @@ def read_settings(
         SettingsError: names what cannot be used.
     """
     _warn_of_unknown(environment)
-    given = {option.name: getattr(parsed, option.name) for option in OPTIONS}
+    given = {option.name for option in OPTIONS} & vars(parsed).keys()
     flags = {
-        name: value if isinstance(value, list) else str(value)
-        for name, value in given.items()
-        if value is not None
+        name: value if isinstance(value := getattr(parsed, name), list) else str(value)
+        for name in given
     }
     source, path = "--config", parsed.config
     if path is None:
@@ -134,11 +83,11 @@ def read_settings(
 
 
 def _warn_of_unknown(environment: Mapping[str, str]) -> None:
-    """Tell of variables that no option reads: a slip, or a cluster's own names for our service."""
+    """Tell of variables that no option reads: a typing error, or a cluster's own variables."""
     known = {option.variable for option in OPTIONS} | {CONFIG_VARIABLE, "FLOORLINE_CACHE"}
     for name in environment:
         if name.startswith(ENV_PREFIX) and name not in known:
-            print(f"floorline: {name} is no setting and is not read", file=sys.stderr)
+            print(f"floorline: {name} is not a setting; it is ignored", file=sys.stderr)
 
 
 def _read_file(source: str, path: str | None) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from core.inputs.quantities import scaled
 from core.machine import Peak
-from core.quantities import scaled
 from core.wire import Ready
 from costmodel.planning.capacity import batch_one_ceiling
 from costmodel.work import Arithmetic

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.types import Receive
 
 from core.errors import BodyTooLarge, BodyTooSlow, UnsupportedMediaType
-from core.quantities import parse_bytes
+from core.inputs.quantities import parse_bytes
 from core.settings import HttpSettings
 from server.limits.body_weight import is_long
 from server.limits.off_loop import OffLoop

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from core.errors import ContextLengthExceeded, EmptyPrompt, InvalidTokenId, InvalidValue
-from core.quantities import parse_bytes
+from core.inputs.quantities import parse_bytes
 from core.settings import HttpSettings
 from server.contract.conversation import ChatPrompt
 from server.contract.prompt_forms import Prompt

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from core.inputs.quantities import scaled
 from core.machine import Peak, Peaks, PeakSource
-from core.quantities import scaled
 from costmodel.split import Bools
 
 _LEAST_PAUSE_NS: Final = 60_000_000_000

@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from server.cli.options import Given, resolve
+from core.inputs.options import Given
+from server.cli.options import resolve
 from server.cli.serve import listen, serve_until, url_of
 from server.service import Service
 from tests.contract.speaker import SpeakingRunner

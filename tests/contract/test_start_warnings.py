@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from core.quantities import scaled
+from core.inputs.quantities import scaled
 from tests.contract.test_process import Process
 from tests.model.test_larger_copy import step_bytes, write_gguf
 

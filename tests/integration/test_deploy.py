@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
+from core.inputs.options import parse
 from deploy.grafana import build
-from server.cli.options import OPTIONS, parse
+from server.cli.options import OPTIONS
 from telemetry.series.catalog import METRICS, PREFIX, Metric, MetricKind
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,8 @@ from msgspec import structs
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from core.formats import Backend, CheckpointBytes, WeightFormat
+from core.inputs.quantities import scaled
 from core.machine import Peak, Peaks, PeakSource
-from core.quantities import scaled
 from core.settings import EngineSettings, KVSettings, ModelSettings
 from core.wire import Ready
 from engine.checkpoint.tokenizer import byte_tokenizer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.quantities import parse_bytes
+from core.inputs.quantities import parse_bytes
 from core.settings import HttpSettings, KVSettings
 
 

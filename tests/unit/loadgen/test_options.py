@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from core.errors import SettingsError
-from core.quantities import share
+from core.inputs.quantities import share
 from loadgen.load.draws import map_by_rank, parse_lengths
 from loadgen.load.spec import PlanSpec, RunSpec, seconds
 from loadgen.options import gather, parser_of

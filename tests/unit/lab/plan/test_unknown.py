@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.quantities import counted
+from core.inputs.quantities import counted
 from lab.plan.page import plan_page
 from tests.unit.lab.plans import BILLION, SEVEN_B, SEVEN_B_HEADS, only, plan, text
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.quantities import Objective
+from core.inputs.objectives import Objective
 from loadgen.load.plan import Planned
 from loadgen.load.spec import parse_slo
 from loadgen.report.measure import PER_REQUEST, judge, samples

@@ -199,5 +199,5 @@ def test_a_variable_that_no_option_reads_is_told(capsys: pytest.CaptureFixture[s
     read_settings(parsed, {"FLOORLINE_MAX_NUM_SEQ": "3", "FLOORLINE_CACHE": "/x", "OTHER": "1"})
     assert (
         capsys.readouterr().err
-        == "floorline: FLOORLINE_MAX_NUM_SEQ is no setting and is not read\n"
+        == "floorline: FLOORLINE_MAX_NUM_SEQ is not a setting; it is ignored\n"
     )

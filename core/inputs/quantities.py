@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,9 +17,6 @@ from core.errors import SettingsError
 _EXPONENTS: Final = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _TIME: Final = re.compile(r"([0-9]*\.?[0-9]+)\s*(us|ms|s|m|h|)")
 _SECONDS: Final = {"": 1.0, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-ERRORS: Final = "errors"  # the objective whose limit is a share
-_LEAST_GOAL_S: Final = 1e-6
-_MOST_GOAL_S: Final = 1000 * 3600.0  # in ns it is far within the integers of the wire
 
 
 def _pattern(units: str, flags: int = 0) -> re.Pattern[str]:
@@ -93,6 +90,39 @@ def number(text: str) -> float:
         return math.nan
 
 
+def whole(least: float, most: float, words: str = "") -> Callable[[str], int]:
+    """Make the reader of whole numbers in a range, which may be written as 7e9 too.
+
+    The reader raises ValueError, and says what it takes: `words`, or the range.
+    """
+
+    def read(text: str) -> int:
+        value: int | None
+        try:
+            value = int(text)
+        except ValueError:
+            wide = number(text)
+            value = int(wide) if wide.is_integer() else None
+        if value is None or not least <= value <= most:
+            takes = words or f"a whole number from {least:,} to {most:,}"
+            raise ValueError(f"{text!r} is not {takes}")
+        return value
+
+    return read
+
+
+def real(least: float, most: float, words: str) -> Callable[[str], float]:
+    """Make the reader of numbers in a range; the reader raises ValueError, and says `words`."""
+
+    def read(text: str) -> float:
+        value = number(text)
+        if not least <= value <= most:
+            raise ValueError(f"{text!r} is not {words}")
+        return value
+
+    return read
+
+
 def time_s(text: str) -> float:
     """Read 500ms, 2s, 5m or 1h; a bare number is seconds. NaN if the text is not a time."""
     match = _TIME.fullmatch(text.strip())
@@ -109,59 +139,6 @@ def share(text: str) -> float:
     if not 0 <= value <= 1:
         raise ValueError(f"{text!r} is not a share between 0 and 1 (or 0% and 100%)")
     return value
-
-
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """What an operator wants of requests, such as `ttft.p95=500ms`."""
-
-    metric: str
-    quantile: float | None  # None: of each request
-    limit: float  # seconds; for `errors` the share of requests
-    text: str
-
-
-def parse_objectives(
-    text: str, metrics: Sequence[str], quantiles: bool = False
-) -> tuple[Objective, ...]:
-    """Read the value of --slo: `ttft=500ms,itl=50ms`; with quantiles `ttft.p95=500ms` too.
-
-    Raises:
-        SettingsError: an unknown or repeated objective, or a limit that is no time with its unit.
-    """
-    example = "ttft.p95=500ms,itl=50ms" if quantiles else "ttft=500ms,itl=50ms"
-    found: dict[str, Objective] = {}
-    for item in text.split(","):
-        key, _, limit = (piece.strip() for piece in item.partition("="))
-        match = re.fullmatch(r"(\w+)(?:\.p([0-9]{2}))?", key)
-        metric, percent = match.groups() if match else ("", None)
-        refused = percent and (metric == ERRORS or not quantiles)
-        if metric not in metrics or refused or key in found:
-            raise SettingsError(
-                f"--slo: {item.strip()!r} is not one of {', '.join(metrics)} with a limit, "
-                f"each once, such as {example}"
-            )
-        read = _errors if metric == ERRORS else _goal_s
-        quantile = int(percent) / 100 if percent else None
-        found[key] = Objective(metric, quantile, read(limit, f"--slo: {key}"), f"{key}={limit}")
-    return tuple(found.values())
-
-
-def _errors(text: str, name: str) -> float:
-    try:
-        return share(text)
-    except ValueError as error:
-        raise SettingsError(f"{name}: {error}") from None
-
-
-def _goal_s(text: str, name: str) -> float:
-    """Read a limit that has its unit: 500 may be meant in ms or in s."""
-    limit_s = time_s(text) if text.strip()[-1:].isalpha() else math.nan
-    if not _LEAST_GOAL_S <= limit_s <= _MOST_GOAL_S:
-        raise SettingsError(
-            f"{name}: {text!r} is not a time from 1us to 1000h with its unit, such as 500ms or 10s"
-        )
-    return limit_s
 
 
 def scaled(value: float | None, unit: str = "") -> str:

@@ -1,0 +1,1 @@
+"""What people write: quantities, objectives and options, read by one reader each."""
