@@ -16,7 +16,7 @@ from typing import Any
 from core.errors import SettingsError
 from loadgen.load.plan import Plan, follows_rate, load_plan, make_plan
 from loadgen.load.spec import PlanSpec, RunSpec
-from loadgen.options import gather, named, parser_of
+from loadgen.options import flags_given, gather, parser_of
 from loadgen.report import sweep
 from loadgen.report.summary import prepare_folder, read_run, report, write_file, write_run
 from loadgen.report.sweep import Summary
@@ -78,7 +78,7 @@ def _show_rates(given: Namespace, runs: dict[float, Summary], text: str, **more:
 
 def run_command(given: Namespace) -> int:
     """Plan, run, report."""
-    stored, load = gather(RunSpec, given).plan, named(PlanSpec, given)
+    stored, load = gather(RunSpec, given).plan, flags_given(PlanSpec, given)
     if stored and load:
         raise SettingsError(f"--plan holds the whole load: it goes without {', '.join(load)}")
     plan = load_plan(stored) if stored else make_plan(gather(PlanSpec, given))

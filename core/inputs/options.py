@@ -201,12 +201,12 @@ def parse(option: Option, given: Given, source: str) -> Any:
 
 
 def _parse_one(option: Option, text: str, source: str) -> Any:
-    if text == AUTO and option.kind is int and option.default is None:
-        return None
     keeps_text = option.kind in (str, tuple)
     if option.read is not None:
         value = named(option.read, source)(text)
         return text if keeps_text else value
+    if text == AUTO and option.kind is int and option.default is None:
+        return None
     if not text:
         raise SettingsError(f"{source}: must not be empty")
     if option.unit in _READERS:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 from core.inputs.objectives import ERRORS, Objective, parse_objectives
-from core.inputs.quantities import number, share, time_s
+from core.inputs.options import setting
+from core.inputs.quantities import real, share, time_s, whole
 from loadgen.load.draws import MOST, parse_arrival, parse_lengths, parse_map
 
 SLO_METRICS = (
@@ -43,31 +45,25 @@ def server_url(text: str) -> str:
 
 
 def filename(text: str) -> str:
-    """Take a name as it is; an empty one is a variable of the shell that nobody set."""
+    """Take a name as it is, unless it is empty."""
     if not text:
-        raise ValueError("an empty name is no file's")
+        raise ValueError("the file name is empty (an unset shell variable?)")
     return text
 
 
-def whole(text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a whole number") from None
+count = whole(1, MOST)
+positive = real(1 / MOST, MOST, "a number above 0, from 1e-9 to 1e9")
 
 
-def positive(text: str) -> float:
-    value = number(text)
-    if not 1 / MOST <= value <= MOST:
-        raise ValueError(f"{text!r} is not a number above 0, from 1e-9 to 1e9")
-    return value
+def one_of(*words: str) -> Callable[[str], str]:
+    """Make the reader of a choice."""
 
+    def read(text: str) -> str:
+        if text not in words:
+            raise ValueError(f"{text!r} is not one of {', '.join(words)}")
+        return text
 
-def count(text: str) -> int:
-    value = whole(text)
-    if not 1 <= value <= MOST:
-        raise ValueError(f"{text!r} is not a whole number from 1 to {MOST:,}")
-    return value
+    return read
 
 
 def seconds(text: str) -> float:
@@ -131,15 +127,6 @@ def parse_slo(text: str) -> tuple[Objective, ...]:
     return parse_objectives(text, SLO_METRICS, quantiles=True)
 
 
-def option(default: Any, help: str, *also: str, **how: Any) -> Any:
-    """Make a field that is also a flag: `max_inflight` is `--max-inflight`.
-
-    `also` is how other load generators spell it. `how` is for argparse, but for `check`, which
-    reads the text and leaves it as it is.
-    """
-    return field(default=default, metadata={"help": help, "also": also, **how})
-
-
 _LENGTHS = "tokens: a-b, =n, norm:m,s,lo,hi or lognorm:…"
 _GAPS = "poisson, gamma:CV, constant, ramp:A-B or closed:N"
 _TALK = "each arrival is a conversation: turns=3,think=exp:2s"
@@ -148,43 +135,65 @@ _CACHE = "cold: no two first blocks alike; warm: each prompt sent before"
 _MAP = "ranges for the trace's lengths: prompt:32-96,output:16-48"
 _CANCEL = "hang up on a share of requests: 10%@0.5s"
 _HOLD = "hold back further requests; their clocks run"
-_HEADER: dict[str, Any] = {"check": parse_header, "metavar": "K=V", "action": "append"}
+_SECONDS: dict[str, Any] = {"metavar": "T", "read": seconds}
+_SOME_SECONDS: dict[str, Any] = {"metavar": "T", "read": some_seconds}
+_COUNT: dict[str, Any] = {"metavar": "N", "read": count}
+_FILE: dict[str, Any] = {"metavar": "FILE", "read": filename}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanSpec:
     """The load: what is sent, and when."""
 
-    rate: float | None = option(None, "mean arrivals per second", "--request-rate", type=positive)
-    requests: int | None = option(None, "how many (60, or the trace)", "--num-prompts", type=count)
-    duration: float | None = option(None, "send for this long instead", type=some_seconds)
-    prompt: str = option("32-96", _LENGTHS, check=parse_lengths)
-    output: str = option("16-48", "output tokens, written likewise", check=parse_lengths)
-    seed: int = option(7, "of arrivals, lengths, text and cancellation", type=whole)
-    arrival: str = option("poisson", _GAPS, check=parse_arrival)
-    trace: str | None = option(None, "replay an Azure, BurstGPT or Mooncake file", type=filename)
-    speed: float = option(1.0, "the trace's clock runs this much faster", type=positive)
-    map: str | None = option(None, _MAP, check=parse_map)
-    sessions: str | None = option(None, _TALK, check=parse_sessions)
-    cancel: str | None = option(None, _CANCEL, check=parse_cancel)
+    rate: float | None = setting(
+        None, "mean arrivals per second", also=("--request-rate",), read=positive
+    )
+    requests: int | None = setting(
+        None, "how many (60, or the trace)", also=("--num-prompts",), **_COUNT
+    )
+    duration: float | None = setting(None, "send for this long instead", **_SOME_SECONDS)
+    prompt: str = setting("32-96", _LENGTHS, read=parse_lengths)
+    output: str = setting("16-48", "output tokens, written likewise", read=parse_lengths)
+    seed: int = setting(
+        7,
+        "of arrivals, lengths, text and cancellation",
+        metavar="N",
+        read=whole(-math.inf, math.inf, "a whole number"),
+    )
+    arrival: str = setting("poisson", _GAPS, read=parse_arrival)
+    trace: str | None = setting(None, "replay an Azure, BurstGPT or Mooncake file", **_FILE)
+    speed: float = setting(1.0, "the trace's clock runs this much faster", read=positive)
+    map: str | None = setting(None, _MAP, read=parse_map)
+    sessions: str | None = setting(None, _TALK, read=parse_sessions)
+    cancel: str | None = setting(None, _CANCEL, read=parse_cancel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
     """How the load is sent, and what is asked of the answers."""
 
-    plan: str | None = option(None, "send this plan instead of making one", type=filename)
-    warmup: float = option(0.0, "leave out requests meant to start before", type=seconds)
-    timeout: float = option(60.0, "a request fails after", type=some_seconds)
-    max_inflight: int | None = option(None, _HOLD, "--max-concurrency", type=count)
-    slo: tuple[str, ...] = option((), _OBJECTIVE, check=parse_slo, action="append")
-    cache: str | None = option(None, _CACHE, choices=("cold", "warm"))
-    price_per_hour: float | None = option(None, "USD per hour of the server", type=positive)
-    max_error_rate: float = option(0.05, "share of failures for exit code 4", type=share)
-    workers: int = option(1, "client processes", type=count)
-    api: str = option("completions", "which API", choices=("completions", "chat"))
-    model: str | None = option(None, "default: the first that the server lists")
-    api_key: str | None = option(None, "sent as a bearer token", metavar="KEY", type=bearer)
-    header: tuple[str, ...] = option((), "a further HTTP header", **_HEADER)
-    body: dict[str, Any] | None = option(None, "fields for every request", type=json_object)
-    ignore_eos: bool = option(False, "ask for the full length; an early stop is a failure")
+    plan: str | None = setting(None, "send this plan instead of making one", **_FILE)
+    warmup: float = setting(0.0, "leave out requests meant to start before", **_SECONDS)
+    timeout: float = setting(60.0, "a request fails after", **_SOME_SECONDS)
+    max_inflight: int | None = setting(None, _HOLD, also=("--max-concurrency",), **_COUNT)
+    slo: tuple[str, ...] = setting((), _OBJECTIVE, read=parse_slo)
+    cache: str | None = setting(None, _CACHE, metavar="cold|warm", read=one_of("cold", "warm"))
+    price_per_hour: float | None = setting(
+        None, "USD per hour of the server", metavar="X", read=positive
+    )
+    max_error_rate: float = setting(
+        0.05, "share of failures for exit code 4", metavar="SHARE", read=share
+    )
+    workers: int = setting(1, "client processes", **_COUNT)
+    api: str = setting(
+        "completions", "which API", metavar="completions|chat", read=one_of("completions", "chat")
+    )
+    model: str | None = setting(
+        None, "which one", otherwise="the first that the server lists", read=str
+    )
+    api_key: str | None = setting(None, "sent as a bearer token", metavar="KEY", read=bearer)
+    header: tuple[str, ...] = setting((), "a further HTTP header", metavar="K=V", read=parse_header)
+    body: dict[str, Any] | None = setting(
+        None, "fields for every request", metavar="JSON", read=json_object
+    )
+    ignore_eos: bool = setting(False, "ask for the full length; an early stop is a failure")
