@@ -21,7 +21,7 @@ from math import log10
 from queue import SimpleQueue
 from typing import Any
 
-from bench.command import Command, start
+from bench.command import Command, start, told
 from core.errors import SettingsError
 from core.request import RequestId, SamplingParams
 from core.settings import EngineSettings, ModelSettings, SchedulerSettings
@@ -197,7 +197,7 @@ def options() -> Command:
     parser = Command("bench.chunked_prefill", __doc__)
     parser.option("--model", "what runs, as for serve", default="tinygpt")
     goal = "time between tokens that auto sizes chunks for, in ms"
-    parser.option("--goal-ms", goal, type=positive, default=30.0, metavar="MS")
+    parser.option("--goal-ms", goal, type=told(positive), default=30.0, metavar="MS")
     clock = "run one thread, and time it by its processor seconds"
     parser.option("--processor-time", clock, "by the wall's clock", action="store_true")
     parser.file("--json", "the rows and every way's limits")

@@ -7,14 +7,17 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from core.errors import FloorlineError
+from core.inputs.options import Parser
+from core.inputs.quantities import whole
+
+T = TypeVar("T")
 
 
-class Command(argparse.ArgumentParser):
+class Command(Parser):
     """A parser whose help begins with the first line of a module's docstring.
 
     What it refuses is one line that names the option.
@@ -27,18 +30,14 @@ class Command(argparse.ArgumentParser):
             description=line,
             epilog=rest.strip("\n"),
             formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
         )
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: {message}\n")
 
     def option(self, flag: str, help: str, otherwise: str = "%(default)s", **how: Any) -> None:
         """Add an option that may be left out; `otherwise` says what holds then."""
         self.add_argument(flag, help=f"{help} (default: {otherwise})", **how)
 
     def count(self, flag: str, default: int, help: str, least: int = 1) -> None:
-        self.option(flag, help, type=partial(number, least), default=default, metavar="N")
+        self.option(flag, help, type=number_from(least), default=default, metavar="N")
 
     def file(self, flag: str, what: str) -> None:
         """Add an option that writes something to a file besides."""
@@ -55,10 +54,20 @@ def start(main: Callable[[], int | None]) -> NoReturn:
         sys.exit(130)
 
 
-def number(least: int, text: str) -> int:
-    if not text.isdecimal() or int(text) < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
-    return int(text)
+def number_from(least: int) -> Callable[[str], int]:
+    return told(whole(least, 10**15, f"a whole number from {least} on"))
+
+
+def told(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Let argparse name the option beside what a reader says."""
+
+    def reader(text: str) -> T:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return reader
 
 
 def to_write(text: str) -> Path:
@@ -72,12 +81,12 @@ def to_write(text: str) -> Path:
 def to_read(text: str) -> Path:
     path = Path(text)
     if not path.is_file():
-        raise argparse.ArgumentTypeError(f"{text!r} is no file")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a file")
     return path.absolute()
 
 
 def program(text: str) -> Path:
     """Find what runs when `text` is typed. A link stays one: it is how a Python knows its venv."""
     if (found := shutil.which(text)) is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no program")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a program")
     return Path(found).absolute()

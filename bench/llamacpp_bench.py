@@ -19,7 +19,7 @@ import statistics
 import time
 from typing import Any
 
-from bench.command import Command, number, start, to_read
+from bench.command import Command, number_from, start, to_read
 from core.errors import SettingsError
 
 try:
@@ -108,7 +108,7 @@ def bench(path: str, threads: int, parallel: int, prompt: int, gen: int, clock: 
 
 
 def batches(text: str) -> list[int]:
-    return [number(1, part) for part in text.split(",")]
+    return [number_from(1)(part) for part in text.split(",")]
 
 
 def options() -> Command:

@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from bench.bars import Bar
-from bench.command import Command, start
-from lab.measure.server import RING_STEPS, Server, serving
+from bench.command import Command, start, told
+from core.settings import STEPS_KEPT
+from lab.measure.server import Server, serving
 from loadgen.load.spec import server_url
 
 POISSON = ("--requests", "40", "--prompt", "32-96", "--output", "16-48")
@@ -74,7 +75,7 @@ def read_ours(server: Server, load: str, readings: Readings) -> None:
     before = server.steps(1)
     read_load(OURS, server.url, load, readings)
     first = before[-1]["index"] + 1 if before else 0
-    steps = [step for step in server.steps(RING_STEPS) if step["index"] >= first]
+    steps = [step for step in server.steps(STEPS_KEPT) if step["index"] >= first]
     gaps = [
         step["duration_ms"]
         for step in steps
@@ -100,7 +101,7 @@ def stored_mb(server: Server) -> tuple[float, float]:
     token, pool = (scrape.total(f"floorline_{n}") for n in ("kv_bytes_per_token", "kv_bytes"))
     assert token is not None
     assert pool is not None
-    alone = next(step for step in server.steps(RING_STEPS) if len(step["slices"]) == 1)
+    alone = next(step for step in server.steps(STEPS_KEPT) if len(step["slices"]) == 1)
     (piece,) = alone["slices"]
     return (alone["bytes"] - token * (piece["start"] + piece["length"])) / 1e6, pool / 1e6
 
@@ -171,7 +172,7 @@ def bars(median: dict[str, float], peers: list[str]) -> list[Bar]:
 def options() -> Command:
     parser = Command("bench.server", __doc__)
     peers = "servers to compare with, which run already and are idle"
-    urls: dict[str, Any] = {"type": server_url, "nargs": "+", "metavar": "URL"}
+    urls: dict[str, Any] = {"type": told(server_url), "nargs": "+", "metavar": "URL"}
     parser.option("--peer", peers, "none", default=[], **urls)
     parser.count("--starts", 3, "starts of our server that are timed")
     parser.count("--rounds", 1, "rounds of traffic, to ours and to the peers by turns")

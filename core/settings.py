@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from core.formats import Backend, KVFormat, WeightFormat
 from core.inputs.options import setting
+
+STEPS_KEPT: Final = 1000  # the steps that a server remembers, and shows in /debug/steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import SettingsError
+from core.inputs.options import named
 from lab.plan.answer import answer
 from lab.plan.question import Question, add_options
 from lab.plan.text import render
@@ -30,7 +31,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     lab.add_argument("--model", default="tinygpt", help="what to measure (default: tinygpt)")
     lab.add_argument("--threads", metavar="N", help="threads of the engine")
     files = "write report.html, lab.json, predictions.json"
-    lab.add_argument("--out", type=filename, metavar="DIR", help=files)
+    lab.add_argument("--out", type=named(filename, "--out"), metavar="DIR", help=files)
     lab.add_argument("--short", action="store_true", help="fewer conditions, in about a minute")
     lab.set_defaults(command=lab_command)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from core.request import FinishReason, Obstacle, RequestId
+from core.settings import STEPS_KEPT
 from core.wire import PoolState, SliceRecord, StepReport
 from costmodel.account import LostCause, StepAccount, StepAccounts
 from costmodel.floor import Regime
@@ -18,8 +18,6 @@ from telemetry.bill.entry import Entry, Stage
 from telemetry.books.accounts import BurstAccounts
 from telemetry.books.facts import KINDS, Facts, StepKind
 from telemetry.series.labels import SEGMENTS
-
-_STEPS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +143,7 @@ class History:
     """Cost: a deque append per step; accounts and views are made when somebody looks."""
 
     def __init__(self) -> None:
-        self._steps: deque[PastStep] = deque(maxlen=_STEPS)
+        self._steps: deque[PastStep] = deque(maxlen=STEPS_KEPT)
 
     def take(self, facts: Facts, accounts: BurstAccounts) -> None:
         kinds = facts.kinds.tolist()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from core.settings import SchedulerSettings
 from lab.experiments.base import Bench, Experiment
 from lab.measure.outcome import Row
 from lab.measure.server import Server
 from loadgen.load.spec import PlanSpec
 
-MAX_BATCH = 64  # the server's default --max-num-seqs
+MAX_BATCH = SchedulerSettings().max_num_seqs
 KEEPS_UP = 0.9  # achieved / offered above which a rate is sustained
 SATURATED = 0.6  # below, a higher rate shows nothing new
 

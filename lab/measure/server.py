@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from core.errors import SettingsError
+from core.settings import STEPS_KEPT
 from costmodel.account import LostCause
 from lab.measure.outcome import Account
 from loadgen.load.plan import make_plan
@@ -26,7 +27,6 @@ from loadgen.run.scrape import Scrape, Window
 
 _READY: Final = re.compile(r"floorline: ready on (http://\S+)\n")
 _STOP_S: Final = 45.0  # above the server's own drain
-RING_STEPS: Final = 1000  # what /debug/steps keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Server:
         summary = report(run)
         if summary["failed"] > spec.max_error_rate * summary["counted"]:
             raise SettingsError(f"a load failed: {_failures(run)}")
-        steps = [step for step in self.steps(RING_STEPS) if step["index"] >= first_index]
+        steps = [step for step in self.steps(STEPS_KEPT) if step["index"] >= first_index]
         return Load(run, summary, Window(before, self.scrape()), steps)
 
     def steps(self, count: int) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Final
 from core.errors import SettingsError
 from core.formats import WeightFormat
 from core.inputs.objectives import parse_objectives
+from core.inputs.options import named
 from core.inputs.quantities import BANDWIDTH, FLOPS, MEMORY
 from core.model import ModelConfig
 from core.wire import Description
@@ -32,7 +33,7 @@ _DEVICES: Final = (
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Name every option. Values stay text until `Question.read`, which says what is wrong."""
     models = f"preset, directory or GGUF file (default: {DEFAULT_MODEL})"
-    parser.add_argument("model", nargs="?", type=filename, help=models)
+    parser.add_argument("model", nargs="?", type=named(filename, "model"), help=models)
 
     def group(title: str, **options: str) -> None:
         added = parser.add_argument_group(title)
@@ -74,7 +75,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     output = parser.add_argument_group("Output")
     output.add_argument("--json", action="store_true", help="print JSON")
-    output.add_argument("--html", type=filename, metavar="FILE", help="write a page with plots too")
+    page = named(filename, "--html")
+    output.add_argument("--html", type=page, metavar="FILE", help="write a page with plots too")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +169,7 @@ def _width(flag: str, text: str, also: str = "") -> Width:
     try:
         return Width.parse(text)
     except SettingsError as error:
-        raise SettingsError(f"{flag} {error}{also}") from None
+        raise SettingsError(f"{flag}: {error}{also}") from None
 
 
 def _model(given: argparse.Namespace) -> tuple[str, ModelConfig | Size, Description | None]:

@@ -26,8 +26,8 @@ CONFIG_VARIABLE: Final = f"{ENV_PREFIX}CONFIG"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status: 0, 2 for what the caller got wrong, 1 for us."""
-    parsed = build_parser().parse_args(arguments)
     try:
+        parsed = build_parser().parse_args(arguments)
         return int(parsed.command(parsed))
     except (ModelError, SettingsError, EngineDead) as error:
         print(f"floorline: error: {error}", file=sys.stderr)

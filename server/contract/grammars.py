@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from core.errors import InvalidValue, MissingParameter, UnsupportedParameter
 from core.request import Grammar, GrammarKind
+from grammar.compile import MAX_TEXT_BYTES
 from server.schema.fields import FieldGroup, Structure, Values, built
 from server.schema.kinds import Anything, Boolean, ListOf, OneOf, Schema, Text
 
-MAX_CHARACTERS: Final = 64 * 1024  # of a grammar's text
+MAX_CHARACTERS: Final = MAX_TEXT_BYTES  # a character is a byte or more
 MAX_CHOICES: Final = 1024
 
 

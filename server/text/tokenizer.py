@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 
 from core.errors import ModelError, TemplateFailed
 from core.model import ModelConfig
+from core.settings import HttpSettings
 from server.contract.conversation import ChatPrompt
 from server.contract.messages import Message
 from server.contract.tools import explain_tools, write_calls
@@ -30,6 +31,7 @@ from server.text.token_bytes import token_bytes
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 _END: Final = chr(0x100000)  # Area-B: ends the message that is to be continued
+_TEMPLATE_TIMEOUT_S: Final = HttpSettings().template_timeout
 _TOKEN_NAMES: Final = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
@@ -73,7 +75,7 @@ class ModelTokenizer:
 
     @classmethod
     def load(
-        cls, folder: Path, model: ModelConfig, template_timeout_s: float = 2.0
+        cls, folder: Path, model: ModelConfig, template_timeout_s: float = _TEMPLATE_TIMEOUT_S
     ) -> ModelTokenizer:
         """Read `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja`.
 

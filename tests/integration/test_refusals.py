@@ -56,3 +56,16 @@ def test_a_value_that_argparse_takes_for_a_flag_is_told_how_to_write(
     err = capsys.readouterr().err
     assert err.startswith("floorline plan: error: argument --params: ")
     assert err.endswith("(as FLAG=VALUE where it begins with -)\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [(("plan", "--html="), "--html"), (("plan", ""), "model"), (("lab", "--out="), "--out")],
+)
+def test_an_empty_file_name_is_told_by_its_flag(
+    words: tuple[str, ...], flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(list(words)) == 2
+    assert capsys.readouterr().err == (
+        f"floorline: error: {flag}: the file name is empty (an unset shell variable?)\n"
+    )

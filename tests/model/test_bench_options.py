@@ -75,7 +75,7 @@ def test_a_count_that_is_none_is_refused(monkeypatch, capfd, name: str, flag: st
     for value in ("0", "x", "1.5"):
         said = refusal(monkeypatch, capfd, name, f"{flag}={value}")
         assert flag in said
-        assert f"'{value}' is no whole number" in said
+        assert f"'{value}' is not a whole number" in said
 
 
 @pytest.mark.parametrize(("name", "flag"), flags("FILE"))
@@ -95,17 +95,17 @@ def test_a_file_that_cannot_be_written_is_refused_at_once(
         ("validate_costmodel", ["--model", "nosuch"], "--model 'nosuch'"),
         ("chunked_prefill", ["--goal-ms", "0"], "--goal-ms"),
         ("chunked_prefill", ["--goal-ms", "nan"], "--goal-ms"),
-        ("growth", ["--peer-python", "nosuch"], "--peer-python: 'nosuch' is no program"),
-        ("growth", ["--models", "nosuch"], "--models: 'nosuch' is no file"),
+        ("growth", ["--peer-python", "nosuch"], "--peer-python: 'nosuch' is not a program"),
+        ("growth", ["--models", "nosuch"], "--models: 'nosuch' is not a file"),
         ("perplexity", ["--threads", "1000"], "--threads 1000"),
         ("scheduler", ["--steps", "1"], "--steps"),
         ("server", ["--peer", "ftp://nosuch"], "--peer"),
         ("validate_costmodel", ["--backend", "nosuch"], "choose from 'auto'"),
         ("validate_costmodel", ["--kv-memory", "much"], "--kv-memory"),
         ("validate_costmodel", ["--kv-memory", "100KB"], "--kv-memory: 32 tokens hold 2 steps"),
-        ("verify_bytes", ["--driver", "nosuch"], "--driver: 'nosuch' is no program"),
+        ("verify_bytes", ["--driver", "nosuch"], "--driver: 'nosuch' is not a program"),
         ("verify_bytes", ["--driver", TRUE], f"--driver {TRUE} --isa avx2: it is no"),
-        ("llamacpp_bench", ["nosuch"], "'nosuch' is no file"),
+        ("llamacpp_bench", ["nosuch"], "'nosuch' is not a file"),
         ("llamacpp_bench", [__file__, "--quantize", "Q9", "to"], "--quantize Q9"),
         ("llamacpp_bench", [__file__, "--parallel", "1,0"], "--parallel: '0'"),
         ("llamacpp_bench", [__file__, "--parallel", "1,1000"], "--parallel 1000"),
@@ -124,7 +124,7 @@ def test_what_a_peer_lacks_is_told(monkeypatch, capfd) -> None:
 
 def test_why_a_peer_was_not_timed_is_its_own_last_line(tmp_path: Path) -> None:
     python = Path(sys.executable)
-    with pytest.raises(SettingsError, match=r"--peer-python .*nosuch' is no file"):
+    with pytest.raises(SettingsError, match=r"--peer-python .*nosuch' is not a file"):
         Peer(python, threads=1).time(tmp_path / "nosuch", prompt=1, gen=1, batches=(1,))
 
 

@@ -14,7 +14,7 @@ from server.cli.options import resolve
 from telemetry.objectives import resolve as telemetry_of
 from tests.unit.lab.plans import BILLION, SEVEN_B, asked, only, plan
 
-INT3 = "--weights 'int3' is no width: one of fp32, bf16, fp16, fp8, int8, int4"
+INT3 = "--weights: 'int3' is no width: one of fp32, bf16, fp16, fp8, int8, int4"
 
 
 @pytest.mark.parametrize(
@@ -35,21 +35,24 @@ INT3 = "--weights 'int3' is no width: one of fp32, bf16, fp16, fp8, int8, int4"
         (("--compare", "l4", "--peak-flops", "1T"), "--compare goes without --peak-flops: a "),
         (("--peak-flops", "1e12"), "--peak-bandwidth is missing"),
         (("--device", "a100", "--context", "9999"), "at most 8192 tokens"),
-        (("--device", "a100", "--context", "0"), "--context '0'"),
-        (("--device", "a100", "--context", "nan"), "--context 'nan'"),
-        (("--device", "a100", "--concurrency", "1.5"), "--concurrency '1.5' is not a whole number"),
+        (("--device", "a100", "--context", "0"), "--context: '0'"),
+        (("--device", "a100", "--context", "nan"), "--context: 'nan'"),
+        (
+            ("--device", "a100", "--concurrency", "1.5"),
+            "--concurrency: '1.5' is not a whole number",
+        ),
         (("--device", "a100", "--context", "8k"), "'8k' is not a whole number from 1 to 1e15"),
-        (("--device", "a100", "--params", "0"), "--params '0' is not a whole number from 1 to"),
+        (("--device", "a100", "--params", "0"), "--params: '0' is not a whole number from 1 to"),
         (("--device", "a100", "--params", "7x"), "from 1 to 1e15, such as 7e9 or 7B"),
-        (("--device", "a100", "--params", "1.2345b", "--layers", "1e300"), "--layers '1e300'"),
-        (("--device", "a100", "--params", "0.5e0B"), "--params '0.5e0B'"),
+        (("--device", "a100", "--params", "1.2345b", "--layers", "1e300"), "--layers: '1e300'"),
+        (("--device", "a100", "--params", "0.5e0B"), "--params: '0.5e0B'"),
         (("--device", "a100", "--weights", "int3"), f"{INT3}, or bits up to 64, as 4.5, or native"),
         (("--device", "a100", "--params", "7B", "--weights", "int3"), f"{INT3}, or bits up to 64"),
-        (("--device", "a100", "--dtype", "-4"), "--dtype '-4' is no width"),
-        (("--device", "a100", "--dtype", ""), "--dtype '' is no width"),
-        (("--device", "a100", "--weights", ""), "--weights '' is no width"),
+        (("--device", "a100", "--dtype", "-4"), "--dtype: '-4' is no width"),
+        (("--device", "a100", "--dtype", ""), "--dtype: '' is no width"),
+        (("--device", "a100", "--weights", ""), "--weights: '' is no width"),
         (("--device", "a100", "--weights", "", "--dtype", "bf16"), "differ"),
-        (("--device", "a100", "--kv-dtype", "int9"), "--kv-dtype 'int9' is no width"),
+        (("--device", "a100", "--kv-dtype", "int9"), "--kv-dtype: 'int9' is no width"),
         (("--device", "a100", "--weights", "int8", "--dtype", "bf16"), "differ"),
         (("--device", "a100", "--params", "7e9", "--weights", "native"), "--weights native: there"),
         (("--device", "a100", "--params", "7e9", "--dtype", "native"), "--dtype native: there"),
@@ -64,12 +67,12 @@ INT3 = "--weights 'int3' is no width: one of fp32, bf16, fp16, fp8, int8, int4"
         (("--device", "a100", "--price-per-hour", "1,2"), "one for each device"),
         (
             ("--device", "a100", "--price-per-hour", "-1"),
-            "--price-per-hour '-1' is not a number above 0",
+            "--price-per-hour: '-1' is not a number above 0",
         ),
         (("--device", "a100", "--price-per-hour", "2GB"), "such as 2.5"),
-        (("--device", "a100", "--draft", "4,0.7"), "--draft '4,0.7'"),
+        (("--device", "a100", "--draft", "4,0.7"), "--draft: '4,0.7'"),
         (("--device", "a100", "--draft", "4,1.7,0.1"), "acceptance from 0 to 1"),
-        (("--device", "a100", "--measured", "fast"), "--measured 'fast'"),
+        (("--device", "a100", "--measured", "fast"), "--measured: 'fast'"),
         (("--device", "a100", "--layers", "4"), "go with --params"),
         (("--device", "a100", "--params", "7e9", "tinygpt"), "one of them"),
         (("--device", "a100", "--params", "7e9", "--layers", "4"), "given together"),
