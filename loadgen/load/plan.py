@@ -19,7 +19,7 @@ from typing import Any
 from core.errors import SettingsError
 from loadgen.load.draws import map_by_rank, parse_arrival, parse_lengths, parse_map
 from loadgen.load.spec import PlanSpec, parse_cancel, parse_sessions
-from loadgen.load.traces import Row, read_trace
+from loadgen.load.traces import TraceRow, read_trace
 
 DEFAULT_REQUESTS = 60
 PLAN_VERSION = 1
@@ -123,7 +123,7 @@ def _stream(spec: PlanSpec, name: str) -> random.Random:
     return random.Random(f"{spec.seed}:{name}")
 
 
-def _arrivals(spec: PlanSpec, turns: int) -> Iterator[Row]:
+def _arrivals(spec: PlanSpec, turns: int) -> Iterator[TraceRow]:
     """Yield a row for each request; all turns of a session carry the session's start."""
     if spec.trace:
         yield from (row for row in _trace_rows(spec, spec.trace) for _ in range(turns))
@@ -132,7 +132,7 @@ def _arrivals(spec: PlanSpec, turns: int) -> Iterator[Row]:
     lengths = _stream(spec, "lengths")
     for t_s in _times(spec):
         for _ in range(turns):
-            yield Row(t_s, prompt.draw(lengths), output.draw(lengths))
+            yield TraceRow(t_s, prompt.draw(lengths), output.draw(lengths))
 
 
 def _times(spec: PlanSpec) -> Iterator[float]:
@@ -149,11 +149,11 @@ def _times(spec: PlanSpec) -> Iterator[float]:
     return takewhile(lambda t_s: t_s < span_s, times)
 
 
-def _trace_rows(spec: PlanSpec, trace: str) -> Iterator[Row]:
+def _trace_rows(spec: PlanSpec, trace: str) -> Iterator[TraceRow]:
     times, prompts, outputs = zip(*read_trace(trace), strict=True)
     ranges = parse_map(spec.map) if spec.map else {}
     lengths = map_by_rank(prompts, ranges.get("prompt")), map_by_rank(outputs, ranges.get("output"))
-    rows = map(Row, (t_s / spec.speed for t_s in times), *lengths)
+    rows = map(TraceRow, (t_s / spec.speed for t_s in times), *lengths)
     limit_s = spec.duration or math.inf
     return islice(takewhile(lambda row: row.t_s < limit_s, rows), spec.requests)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from core.errors import SettingsError
 
 
-class Row(NamedTuple):
+class TraceRow(NamedTuple):
     """An arrival and its lengths."""
 
     t_s: float
@@ -32,7 +32,7 @@ FORMATS: dict[str, Any] = {  # the start's column: how to read it, the columns o
 }
 
 
-def read_trace(path: str) -> list[Row]:
+def read_trace(path: str) -> list[TraceRow]:
     """Read a whole trace, times from its first row on. Rows without output (failures) are left out.
 
     Raises:
@@ -51,7 +51,7 @@ def read_trace(path: str) -> list[Row]:
     return [row._replace(t_s=row.t_s - rows[0].t_s) for row in rows]
 
 
-def _rows(path: str, lines: list[str]) -> Iterator[Row]:
+def _rows(path: str, lines: list[str]) -> Iterator[TraceRow]:
     table = csv.DictReader(lines)
     numbered: Iterator[tuple[int, Any]] = ((table.line_num, row) for row in table)
     column = next((name for name in FORMATS if name in (table.fieldnames or ())), None)
@@ -64,7 +64,7 @@ def _rows(path: str, lines: list[str]) -> Iterator[Row]:
     for number, raw in numbered:
         try:
             cells = json.loads(raw) if isinstance(raw, str) else raw
-            row = Row(read(cells[column]), int(cells[prompt]), int(cells[output]))
+            row = TraceRow(read(cells[column]), int(cells[prompt]), int(cells[output]))
             if row.prompt_tokens < 1 or row.output_tokens < 0:
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError):
