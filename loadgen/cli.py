@@ -8,7 +8,7 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +18,20 @@ from loadgen.load.plan import Plan, follows_rate, load_plan, make_plan
 from loadgen.load.spec import PlanSpec, RunSpec
 from loadgen.options import flags_given, gather, parser_of
 from loadgen.report import sweep
-from loadgen.report.summary import prepare_folder, read_run, report, write_file, write_run
-from loadgen.report.sweep import Summary
+from loadgen.report.summary import (
+    Summary,
+    as_json,
+    prepare_folder,
+    read_run,
+    report,
+    write_file,
+    write_run,
+)
 from loadgen.report.verdict import Exit, exit_code
 from loadgen.run.campaign import run_plan
 from loadgen.run.record import Record
 from loadgen.selftest import selftest
-from loadgen.show.table import render, render_pair, render_rate, render_rates
+from loadgen.show.table import render_pair, render_rate, render_rates, render_run
 
 
 def _folder(given: Namespace, *inside: str) -> Path | None:
@@ -59,21 +66,21 @@ def _measure(given: Namespace, rate: float) -> Summary:
     return summary
 
 
-def _show(given: Namespace, summary: Summary, text: str) -> None:
-    print(json.dumps(summary) if given.format == "json" else text)
+def _show(given: Namespace, found: dict[str, Any], text: str) -> None:
+    print(json.dumps(found) if given.format == "json" else text)
 
 
 def _show_rates(given: Namespace, runs: dict[float, Summary], text: str, **more: Any) -> None:
     """Print and write what several runs have shown together."""
     predicted = sweep.predicted(runs)
-    points = [{"rate": rate, **summary} for rate, summary in runs.items()]
-    summary = {**more, "points": points, "predicted": predicted}
+    points = [{"rate": rate, **as_json(summary)} for rate, summary in runs.items()]
+    found = {**more, "points": points, "predicted": [asdict(point) for point in predicted]}
     if folder := _folder(given):
         from loadgen.show.html import sweep_page  # plotly takes a second to import
 
-        write_file(folder / "sweep.json", json.dumps(summary, indent=1) + "\n")
-        sweep_page(text, points, predicted).write(folder / "report.html")
-    _show(given, summary, text)
+        write_file(folder / "sweep.json", json.dumps(found, indent=1) + "\n")
+        sweep_page(text, list(runs.values()), predicted).write(folder / "report.html")
+    _show(given, found, text)
 
 
 def run_command(given: Namespace) -> int:
@@ -83,8 +90,8 @@ def run_command(given: Namespace) -> int:
         raise SettingsError(f"--plan holds the whole load: it goes without {', '.join(load)}")
     plan = load_plan(stored) if stored else make_plan(gather(PlanSpec, given))
     summary = _send(given, plan, _folder(given))
-    _show(given, summary, render(summary))
-    return int(summary["exit_code"])
+    _show(given, as_json(summary), render_run(summary))
+    return summary.exit_code
 
 
 def plan_command(given: Namespace) -> int:
@@ -99,7 +106,7 @@ def sweep_command(given: Namespace) -> int:
     """Run one load at several rates."""
     runs = sweep.sweep(given.rates, partial(_measure, given))
     _show_rates(given, runs, render_rates(runs))
-    return exit_code({Exit(summary["exit_code"]) for summary in runs.values()})
+    return exit_code({summary.exit_code for summary in runs.values()})
 
 
 def search_command(given: Namespace) -> int:
@@ -110,12 +117,12 @@ def search_command(given: Namespace) -> int:
     lines = [render_rates(found.runs), f"highest rate that meets all: {found.passing:g}/s"]
     if found.broken:
         lines.append(f"first to break, at {found.failing:g}/s: {', '.join(found.broken)}")
-    if not found.last["valid"]:
+    if not found.last.valid:
         lines.append("ended there: the client was the limit")
     verdict = {"passing": found.passing, "failing": found.failing, "broken": found.broken}
     _show_rates(given, found.runs, "\n".join(lines), **verdict)
     if found.cut_short:
-        return int(found.last["exit_code"])
+        return found.last.exit_code
     return Exit.OK if found.passing else Exit.SLO_MISSED
 
 
@@ -129,8 +136,8 @@ def report_command(given: Namespace) -> int:
     """Show a stored run again, and draw its page anew."""
     summary, records = read_run(given.folder)
     _write_page(prepare_folder(given.folder), summary, records)
-    print(render(summary))
-    return int(summary["exit_code"])
+    print(render_run(summary))
+    return summary.exit_code
 
 
 COMMANDS: dict[str, Callable[[Namespace], int]] = {

@@ -36,7 +36,7 @@ HOME_OF: dict[str, set[str]] = {  # heavy third parties, and the one place each 
     "h11": {"server"},
     "tokenizers": {"server"},
     "jinja2": {"server"},
-    "msgspec": {"core", "engine", "server"},
+    "msgspec": {"core", "engine", "lab", "loadgen", "server"},
     "numpy": {"costmodel", "telemetry", "engine", "grammar", "kernels"},
     "httpx": {"loadgen"},
     "plotly": {"loadgen", "lab"},

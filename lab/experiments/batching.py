@@ -43,7 +43,7 @@ class BatchingModes(Experiment):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._seen: dict[str, tuple[float, float]] = {}  # seconds, and mean TTFT in ms
+        self._seen: dict[str, tuple[float, float | None]] = {}  # seconds, and mean TTFT in ms
 
     def predict(self) -> list[Row]:
         floors = self.at_floor_s
@@ -61,7 +61,7 @@ class BatchingModes(Experiment):
                 loads[mode.value] = server.load(self.plan)
             bench.tick()
         self._seen = {
-            mode: (load.summary["rates"]["window_s"], load.summary["metrics"]["ttft"]["mean"])
+            mode: (load.summary.rates.window_s, load.summary.metrics["ttft"].mean)
             for mode, load in loads.items()
         }
         return [

@@ -47,7 +47,7 @@ class Reference(Experiment):
         accounts = {"TTFT": per_request(load), "ITL": per_step(load)}
         done = []
         for row in rows:
-            mean_ms = load.summary["metrics"][str(row.x).lower()]["mean"]
+            mean_ms = load.summary.metrics[str(row.x).lower()].mean
             done.append(replace(row, measured=mean_ms, account=accounts[str(row.x)]))
             bench.tick()
         return done
@@ -94,28 +94,29 @@ class Reference(Experiment):
 
 def seen(load: Load) -> dict[str, str]:
     """Write what the counters say beside the predictions."""
-    window, server = load.window, load.summary["server"]
+    window, summary = load.window, load.summary
+    batch = summary.server and summary.server.mean_batch
     moved = window.grew("floorline_bytes_moved_total")
     busy_s = window.grew("floorline_step_segment_seconds_total", segment="forward")
     kv_bytes = window.last.total("floorline_kv_bytes_per_token") or 0
     return {
         "kv": f"{kv_bytes:,.0f}",
         "bandwidth": scaled(divide(moved, busy_s), "B/s"),
-        "requests": f"{load.summary['counted'] - load.summary['failed']}",
-        "batch": f"{server['mean_batch']:.2f}",
+        "requests": f"{summary.counted - summary.failed}",
+        "batch": "n/a" if batch is None else f"{batch:.2f}",
     }
 
 
 def per_step(load: Load) -> Account:
     """Split the mean step, and what lies outside the engine per token."""
     steps = load.window.grew("floorline_step_duration_seconds_count") or 1.0
-    return over(load.account(), steps, load.summary["metrics"]["itl"]["mean"] / 1e3)
+    return over(load.account(), steps, (load.summary.metrics["itl"].mean or 0.0) / 1e3)
 
 
 def per_request(load: Load) -> Account:
     """Split the mean prefilling step; the rest of a TTFT is waiting, HTTP and the client."""
     accounts = [account_of(step) for step in load.steps if step["kind"] != "decode"]
-    ttft_s = load.summary["metrics"]["ttft"]["mean"] / 1e3
+    ttft_s = (load.summary.metrics["ttft"].mean or 0.0) / 1e3
     return over(merged(accounts), len(accounts) or 1, ttft_s)
 
 

@@ -10,6 +10,7 @@ from lab.experiments.base import Bench, Experiment
 from lab.measure.outcome import Row
 from lab.measure.server import Server
 from loadgen.load.spec import PlanSpec
+from loadgen.run.scrape import divide
 
 MAX_BATCH = SchedulerSettings().max_num_seqs
 KEEPS_UP = 0.9  # achieved / offered above which a rate is sustained
@@ -58,8 +59,8 @@ class Saturation(Experiment):
     def _at(self, server: Server, row: Row) -> Row:
         rate = float(row.x)
         load = server.load(PlanSpec(rate=rate, requests=max(int(rate * self.duration_s), 4)))
-        rates = load.summary["rates"]
-        kept = min(rates["achieved_per_s"] / rates["offered_per_s"], 1.0)
+        rates = load.summary.rates
+        kept = min(divide(rates.achieved_per_s, rates.offered_per_s) or 0.0, 1.0)
         return replace(row, measured=kept * rate, account=load.account(idle=True))
 
     @staticmethod

@@ -21,7 +21,7 @@ from lab.measure.outcome import Account
 from loadgen.load.plan import make_plan
 from loadgen.load.spec import PlanSpec, RunSpec
 from loadgen.report import measure
-from loadgen.report.summary import report
+from loadgen.report.summary import Summary, report
 from loadgen.run.campaign import Run, run_plan
 from loadgen.run.scrape import Scrape, Window
 
@@ -34,7 +34,7 @@ class Load:
     """What one load showed: the client's report, and the server's counters before and after."""
 
     run: Run
-    summary: dict[str, Any]
+    summary: Summary
     window: Window
     steps: list[dict[str, Any]]
 
@@ -74,7 +74,7 @@ class Server:
         if run.interrupted:
             raise KeyboardInterrupt
         summary = report(run)
-        if summary["failed"] > spec.max_error_rate * summary["counted"]:
+        if summary.failed > spec.max_error_rate * summary.counted:
             raise SettingsError(f"a load failed: {_failures(run)}")
         steps = [step for step in self.steps(STEPS_KEPT) if step["index"] >= first_index]
         return Load(run, summary, Window(before, self.scrape()), steps)

@@ -3,22 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
-from loadgen.report.measure import total
+from loadgen.report.measure import Throughput, total
 from loadgen.run.record import OK, Record
 from loadgen.run.scrape import Scrape, Window, divide
 
 NUSD_PER_USD = 1e9
 
+Ways = dict[str, int | None]  # a count by each way of counting; None where it cannot be compared
 
-def bill(records: Sequence[Record], scrapes: Sequence[Scrape], exact: bool) -> dict[str, Any]:
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    window_usd: float
+    usd_per_million_tokens: float | None
+    usd_per_request: float | None
+    usd_per_good_request: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Bill:
+    tokens: dict[str, Ways]  # by "prompt", "output" and "cached"
+    nusd: Ways
+    balanced: bool | None  # None where no two ways could be compared
+    others_on_server: bool | None  # None where the server does not tell
+    price: Price | None  # None where no price of an hour was given
+
+
+def bill_of(
+    records: Sequence[Record], scrapes: Sequence[Scrape], exact: bool, price: Price | None = None
+) -> Bill:
     """Count by the client, by `usage`, by the `cost` objects and by the counters of /metrics.
 
     `exact` says that the client knows its prompts' tokens. Ways are None where they cannot be
     compared: the server has no such number, a request ended without its usage, or others used the
     server meanwhile.
-    Returns: `balanced` is None where no two ways could be compared.
     """
     billed = [record for record in records if record.usage]
     window = Window(scrapes[0], scrapes[-1]) if len(scrapes) > 1 else None
@@ -39,15 +59,16 @@ def bill(records: Sequence[Record], scrapes: Sequence[Scrape], exact: bool) -> d
         tokens[row]["metrics"] = grew("floorline_tokens_total", kind=kind)
     known = [[n for n in ways.values() if n is not None] for ways in (*tokens.values(), nusd)]
     compared = [counts for counts in known if len(counts) > 1]
-    return {
-        "tokens": tokens,
-        "nusd": nusd,
-        "balanced": all(len(set(counts)) == 1 for counts in compared) if compared else None,
-        "others_on_server": None if received is None else not alone,
-    }
+    return Bill(
+        tokens=tokens,
+        nusd=nusd,
+        balanced=all(len(set(counts)) == 1 for counts in compared) if compared else None,
+        others_on_server=None if received is None else not alone,
+        price=price,
+    )
 
 
-def _tokens(billed: Sequence[Record], exact: bool) -> dict[str, dict[str, int | None]]:
+def _tokens(billed: Sequence[Record], exact: bool) -> dict[str, Ways]:
     """Count what each answer tells."""
     prompt = total(r.asked_prompt_tokens if exact else None for r in billed)
     output = total(r.counted_tokens for r in billed)
@@ -64,17 +85,17 @@ def _nusd(record: Record) -> int | None:
     return None if usd is None else round(usd * NUSD_PER_USD)
 
 
-def money(
-    usd_per_hour: float | None, rates: dict[str, Any], answered: int, good: int
-) -> dict[str, Any]:
-    """Price the window, whoever used the server in it; empty without a price."""
+def price_of(
+    usd_per_hour: float | None, rates: Throughput, answered: int, good: int
+) -> Price | None:
+    """Price the window, whoever used the server in it."""
     if usd_per_hour is None:
-        return {}
-    usd = usd_per_hour * rates["window_s"] / 3600
-    tokens = total([rates["prompt_tokens"], rates["output_tokens"]])
-    return {
-        "window_usd": usd,
-        "usd_per_million_tokens": divide(usd * 1e6, tokens),
-        "usd_per_request": divide(usd, answered),
-        "usd_per_good_request": divide(usd, good),
-    }
+        return None
+    usd = usd_per_hour * rates.window_s / 3600
+    tokens = total([rates.prompt_tokens, rates.output_tokens])
+    return Price(
+        window_usd=usd,
+        usd_per_million_tokens=divide(usd * 1e6, tokens),
+        usd_per_request=divide(usd, answered),
+        usd_per_good_request=divide(usd, good),
+    )

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 from core.inputs.objectives import Objective
-from loadgen.report.stats import Weighted, each_once, percentile, summarise
+from loadgen.report.stats import Distribution, Weighted, each_once, percentile, summarise
 from loadgen.run.record import OK, Record
 
 DEFINITIONS = {
@@ -88,14 +88,14 @@ def counted(records: Iterable[Record], warmup_s: float) -> list[Record]:
     return [r for r in records if r.intended_s >= warmup_s and (r.failed or r.outcome == OK)]
 
 
-def all_metrics(records: Sequence[Record]) -> dict[str, Any]:
+def all_metrics(records: Sequence[Record]) -> dict[str, Distribution]:
     """Summarise every definition over the answered requests; `send_lag` over all."""
     found = {m: pooled(m, records) for m in (*PER_REQUEST, *OF_GAPS)}
     found["send_lag"] = each_once(record.sent_s - record.intended_s for record in records)
     return {m: summarise(found[m], independent=m not in OF_GAPS) for m in DEFINITIONS}
 
 
-def with_failures(records: Sequence[Record]) -> dict[str, Any]:
+def with_failures(records: Sequence[Record]) -> dict[str, Distribution]:
     """Summarise again with each failure as an endless wait: what a user of the service sees."""
     found = {m: pooled(m, records, failures=True) for m in ("ttft", "e2e", "tpot")}
     return {m: summarise(samples, independent=True) for m, samples in found.items()}
@@ -107,8 +107,19 @@ def total(values: Iterable[int | None]) -> int | None:
     return None if None in known or not known else sum(n for n in known if n is not None)
 
 
-def rates(records: Sequence[Record], warmup_s: float, span_s: float) -> dict[str, Any]:
-    """Offered and achieved rates. The window runs from the warm-up's end to the last end."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    window_s: float  # from the end of the warm-up to the last end
+    offered_per_s: float | None
+    achieved_per_s: float | None
+    prompt_tokens: int | None  # of the answered requests; None where the server counts none
+    output_tokens: int | None
+    prompt_tokens_per_s: float | None
+    output_tokens_per_s: float | None
+
+
+def rates(records: Sequence[Record], warmup_s: float, span_s: float) -> Throughput:
+    """Offered and achieved rates."""
     good = answered(records)
     window_s = max((record.end_s for record in records), default=warmup_s) - warmup_s
     prompt = total(record.used("prompt_tokens") for record in good)
@@ -117,15 +128,15 @@ def rates(records: Sequence[Record], warmup_s: float, span_s: float) -> dict[str
     def per_s(amount: int | None, seconds: float) -> float | None:
         return None if amount is None or seconds <= 0 else round(amount / seconds, 4)
 
-    return {
-        "window_s": round(window_s, 3),
-        "offered_per_s": per_s(len(records), span_s - warmup_s),
-        "achieved_per_s": per_s(len(good), window_s),
-        "prompt_tokens": prompt,
-        "output_tokens": output,
-        "prompt_tokens_per_s": per_s(prompt, window_s),
-        "output_tokens_per_s": per_s(output, window_s),
-    }
+    return Throughput(
+        window_s=round(window_s, 3),
+        offered_per_s=per_s(len(records), span_s - warmup_s),
+        achieved_per_s=per_s(len(good), window_s),
+        prompt_tokens=prompt,
+        output_tokens=output,
+        prompt_tokens_per_s=per_s(prompt, window_s),
+        output_tokens_per_s=per_s(output, window_s),
+    )
 
 
 def outcomes(records: Iterable[Record]) -> dict[str, int]:
@@ -146,11 +157,16 @@ def is_good(record: Record, slos: Iterable[Objective]) -> bool:
     return True
 
 
-def judge(slo: Objective, records: Sequence[Record]) -> dict[str, Any]:
-    """Judge one objective over all counted requests; failures are endless waits.
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    slo: str
+    limit: float
+    value: float | None  # seconds, or a share of the requests
+    met: bool | None  # None where the metric is not known or the samples are too few
 
-    Returns: `met` is None where the metric is not known or the samples are too few.
-    """
+
+def judge(slo: Objective, records: Sequence[Record]) -> Judgement:
+    """Judge one objective over all counted requests; failures are endless waits."""
     value: float | None = None
     errors = slo.metric == "errors"
     if slo.quantile is not None:
@@ -160,5 +176,4 @@ def judge(slo: Objective, records: Sequence[Record]) -> dict[str, Any]:
         value = sum(r.failed if errors else is_good(r, [slo]) for r in records) / len(records)
     everyone = slo.quantile is None and not errors
     met = None if value is None else value == 1 if everyone else value <= slo.limit
-    shown = "inf" if value == math.inf else value
-    return {"slo": slo.text, "limit": slo.limit, "value": shown, "met": met}
+    return Judgement(slo.text, slo.limit, value, met)

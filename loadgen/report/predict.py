@@ -19,7 +19,7 @@ _POINTS: Final = 60  # of the floor curve
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ServerWork:
     """What one server moves per step and per request, and how fast it could.
 
     Units: bytes, FLOPs, seconds.
@@ -34,7 +34,7 @@ class Work:
     output_tokens: float
 
 
-def work_of(scrapes: Sequence[Scrape], records: Sequence[Record]) -> Work | None:
+def work_of(scrapes: Sequence[Scrape], records: Sequence[Record]) -> ServerWork | None:
     """Derive the work from a run; None where the server does not tell enough."""
     known = [r for r in answered(records) if r.output_tokens is not None]
     if len(scrapes) < 2 or not known:
@@ -48,7 +48,7 @@ def work_of(scrapes: Sequence[Scrape], records: Sequence[Record]) -> Work | None
     parts = (grew("bytes_moved_total", op="read", component=c) for c in ("weights", "lm_head"))
     prompt = fmean(r.asked_prompt_tokens for r in known)
     output = fmean(r.output_tokens or 0 for r in known)
-    work = Work(
+    work = ServerWork(
         weight_bytes=divide(sum(parts), grew("step_duration_seconds_count")) or 0.0,
         kv_bytes_per_request=(prompt + output / 2)
         * (last.total("floorline_kv_bytes_per_token") or 0.0),
@@ -61,14 +61,14 @@ def work_of(scrapes: Sequence[Scrape], records: Sequence[Record]) -> Work | None
     return work if all(astuple(work)) else None
 
 
-def capacity_per_s(work: Work) -> float:
+def capacity_per_s(work: ServerWork) -> float:
     """Bound the rate: KV reads alone must fit into the bandwidth, all FLOPs into the peak."""
     by_memory = work.peak_bytes_per_s / (work.output_tokens * work.kv_bytes_per_request)
     tokens = work.prompt_tokens + work.output_tokens
     return min(by_memory, work.peak_flops_per_s / (tokens * work.flops_per_token))
 
 
-def floor_itl_s(work: Work, rate: float) -> float | None:
+def floor_itl_s(work: ServerWork, rate: float) -> float | None:
     """Give the least inter-token latency at which `rate` requests per second can be sustained.
 
     In a steady state the batch is rate × output tokens × step time, so the step time solves
@@ -83,12 +83,19 @@ def floor_itl_s(work: Work, rate: float) -> float | None:
     return max(steady_s, alone_s)
 
 
-def curve(work: Work, highest_rate: float) -> list[dict[str, float]]:
+@dataclass(frozen=True, slots=True)
+class FloorPoint:
+    rate: float  # requests per second
+    itl_ms: float
+    output_tokens_per_s: float
+
+
+def floor_curve(work: ServerWork, highest_rate: float) -> list[FloorPoint]:
     """Sample the floor curve up to `highest_rate` or just below capacity."""
     end = min(highest_rate, 0.99 * capacity_per_s(work))
     rates = [end * (n + 1) / _POINTS for n in range(_POINTS)]
     return [
-        {"rate": rate, "itl_ms": itl_s * 1e3, "output_tokens_per_s": rate * work.output_tokens}
+        FloorPoint(rate, itl_s * 1e3, rate * work.output_tokens)
         for rate in rates
         if (itl_s := floor_itl_s(work, rate)) is not None
     ]

@@ -5,14 +5,39 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
-from typing import Any
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 CONFIDENCE = 0.95
 
 Weighted = tuple[float, int]  # a value and how many samples it stands for
+
+
+@dataclass(frozen=True, slots=True)
+class Percentile:
+    """Units: milliseconds; infinite where a failure stands."""
+
+    value: float
+    lo: float | None  # the ends of the 95 % interval; None where the samples depend on each other
+    hi: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """What is shown of a metric's samples. A percentile is None where they are too few for it."""
+
+    unit: str
+    n: int  # how many samples
+    mean: float | None
+    p50: Percentile | None
+    p90: Percentile | None
+    p95: Percentile | None
+    p99: Percentile | None
+
+    def percentiles(self) -> dict[str, Percentile | None]:
+        return {"p50": self.p50, "p90": self.p90, "p95": self.p95, "p99": self.p99}
 
 
 @cache
@@ -51,20 +76,18 @@ def each_once(values: Iterable[float]) -> list[Weighted]:
     return [(value, 1) for value in sorted(values)]
 
 
-def summarise(samples: Sequence[Weighted], independent: bool) -> dict[str, Any]:
-    """Summarise sorted samples, in milliseconds: with intervals where they are independent."""
+def summarise(samples: Sequence[Weighted], independent: bool) -> Distribution:
+    """Summarise sorted samples, with intervals where they are independent."""
     n = sum(weight for _, weight in samples)
     mean = ms(sum(value * weight for value, weight in samples) / n) if n else None
-    summary: dict[str, Any] = {"unit": "ms", "n": n, "mean": mean}
+    found: dict[str, Percentile | None] = {}
     for name, quantile in QUANTILES.items():
         ranks = interval_ranks(n, quantile)
-        value = ms(percentile(samples, quantile)) if ranks else None
         ends = ranks if ranks and independent else ()
         lo, hi = [ms(samples[rank - 1][0]) for rank in ends] or (None, None)
-        summary[name] = {"value": value, "lo": lo, "hi": hi} if ranks else None
-    return summary
+        found[name] = Percentile(ms(percentile(samples, quantile)), lo, hi) if ranks else None
+    return Distribution("ms", n, mean, **found)
 
 
-def ms(seconds: float) -> float | str:
-    """Give milliseconds; "inf", which JSON has no number for, where a failure stands."""
-    return "inf" if math.isinf(seconds) else round(seconds * 1e3, 3)
+def ms(seconds: float) -> float:
+    return round(seconds * 1e3, 3)

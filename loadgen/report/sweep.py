@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from core.errors import SettingsError
-from loadgen.report.predict import Work, curve
+from loadgen.report.predict import FloorPoint, floor_curve
+from loadgen.report.summary import Summary
 from loadgen.report.verdict import Exit
 
 NEARLY = 1.05  # the search ends when the failing rate is this close above the passing one
 ALONE = 0.25  # mean requests in flight below which a lower rate cannot help
 MAX_PROBES = 16
 
-Summary = dict[str, Any]  # of a run, as in run.json
 Measure = Callable[[float], Summary]
 
 
@@ -23,7 +22,7 @@ def sweep(rates: Iterable[float], measure: Measure) -> dict[float, Summary]:
     runs: dict[float, Summary] = {}
     for rate in rates:
         runs[rate] = measure(rate)
-        if runs[rate]["interrupted"]:
+        if runs[rate].interrupted:
             break
     return runs
 
@@ -44,7 +43,7 @@ class Search:
     @property
     def cut_short(self) -> bool:
         """Say whether the last run ended the search before its answer was found."""
-        return self.last["interrupted"] or not self.last["valid"]
+        return self.last.interrupted or not self.last.valid
 
     def take(self, rate: float, summary: Summary) -> float | None:
         """Book a run: double until something breaks, halve until nothing does, then bisect.
@@ -52,8 +51,8 @@ class Search:
         Returns: the rate to try next; None at the end.
         """
         self.runs[rate] = summary
-        missed = [verdict["slo"] for verdict in summary["slos"] if not verdict["met"]]
-        if summary["exit_code"] == Exit.ERRORS:
+        missed = [judged.slo for judged in summary.slos if not judged.met]
+        if summary.exit_code == Exit.ERRORS:
             missed.append("--max-error-rate")
         if not missed:
             self.passing = max(self.passing, rate)
@@ -64,7 +63,7 @@ class Search:
         if self.failing is None:
             return self.passing * 2
         if not self.passing:
-            return None if summary["client"]["mean_inflight"] < ALONE else self.failing / 2
+            return None if summary.client.mean_inflight < ALONE else self.failing / 2
         nearly = self.failing / self.passing <= NEARLY
         return None if nearly else (self.passing + self.failing) / 2
 
@@ -80,16 +79,16 @@ def search(first: float, measure: Measure) -> Search:
     rate: float | None = first
     while rate is not None and len(state.runs) < MAX_PROBES:
         summary = measure(rate)
-        if not (summary["valid"] or summary["interrupted"]):
+        if not (summary.valid or summary.interrupted):
             summary = measure(rate)  # one busy moment of this machine must not end the search
-        unknown = [verdict["slo"] for verdict in summary["slos"] if verdict["met"] is None]
-        if unknown and not summary["interrupted"]:
+        unknown = [judged.slo for judged in summary.slos if judged.met is None]
+        if unknown and not summary.interrupted:
             raise SettingsError(f"cannot judge {', '.join(unknown)}: n/a against this server")
         rate = state.take(rate, summary)
     return state
 
 
-def predicted(runs: dict[float, Summary]) -> list[dict[str, float]]:
+def predicted(runs: dict[float, Summary]) -> list[FloorPoint]:
     """Draw the floor curve from the last run that showed its work; empty where none did."""
-    works = [summary["work"] for summary in runs.values() if summary["work"]]
-    return curve(Work(**works[-1]), max(runs) * 1.25) if works else []
+    works = [summary.work for summary in runs.values() if summary.work]
+    return floor_curve(works[-1], max(runs) * 1.25) if works else []

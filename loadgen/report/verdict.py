@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
 
 from loadgen.report.stats import each_once, percentile
 from loadgen.run.player import Health
@@ -32,11 +32,21 @@ def exit_code(causes: set[Exit]) -> Exit:
     return next((code for code in Exit if code in causes), Exit.OK)
 
 
-def client_verdict(records: Sequence[Record], healths: Sequence[Health]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientVerdict:
+    valid: bool
+    limits: list[str]  # a line for each bound that was passed
+    loop_lag_p99_ms: float
+    wake_lag_p99_ms: float
+    cpu_ratio: float  # of one core, in the busiest worker
+    mean_inflight: float
+    mean_inflight_by_law: float  # by Little's law
+
+
+def client_verdict(records: Sequence[Record], healths: Sequence[Health]) -> ClientVerdict:
     """Judge the client by event-loop lag, CPU share, waking late and Little's law.
 
-    Waking late is told from `send_lag`: a cap on requests in flight delays sending on purpose.
-    Returns: `valid`, the numbers, and `limits`, a line for each bound that was passed.
+    Waking late is not `send_lag`: a cap on requests in flight delays sending on purpose.
     """
     lag_s = _p99(lag for health in healths for lag in health.tick_lags_s)
     wake_s = _p99(record.woke_s - record.intended_s for record in records)
@@ -56,15 +66,15 @@ def client_verdict(records: Sequence[Record], healths: Sequence[Health]) -> dict
         ),
     }
     limits = [line for line, passed in tests.items() if passed]
-    return {
-        "valid": not limits,
-        "limits": limits,
-        "loop_lag_p99_ms": lag_s * 1e3,
-        "wake_lag_p99_ms": wake_s * 1e3,
-        "cpu_ratio": cpu,
-        "mean_inflight": inflight,
-        "mean_inflight_by_law": by_law,
-    }
+    return ClientVerdict(
+        valid=not limits,
+        limits=limits,
+        loop_lag_p99_ms=lag_s * 1e3,
+        wake_lag_p99_ms=wake_s * 1e3,
+        cpu_ratio=cpu,
+        mean_inflight=inflight,
+        mean_inflight_by_law=by_law,
+    )
 
 
 def _p99(samples: Iterable[float]) -> float:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 
 from loadgen.report.measure import PER_REQUEST, answered, pooled
+from loadgen.report.predict import FloorPoint
+from loadgen.report.summary import Summary
 from loadgen.run.record import Record
 from loadgen.show.page import COLOURS, Page, bars, figure, line
-from loadgen.show.table import render
+from loadgen.show.table import render_run
 
 
-def run_page(summary: dict[str, Any], records: Sequence[Record]) -> Page:
+def run_page(summary: Summary, records: Sequence[Record]) -> Page:
     """Lay out one run: the table as text, then the plots."""
     plots = (over_time(records), ttft_over_time(records), ecdfs(records), bill_bars(summary))
-    return Page("loadgen", render(summary), *plots)
+    return Page("loadgen", render_run(summary), *plots)
 
 
-def sweep_page(
-    text: str, runs: Sequence[dict[str, Any]], predicted: Sequence[dict[str, float]]
-) -> Page:
+def sweep_page(text: str, runs: Sequence[Summary], predicted: Sequence[FloorPoint]) -> Page:
     """Lay out a sweep: its table, then measured and predicted latency over throughput."""
     return Page("loadgen sweep", text, latency_throughput(runs, predicted))
 
@@ -68,31 +67,29 @@ def ecdfs(records: Sequence[Record]) -> go.Figure:
     return drawn
 
 
-def bill_bars(summary: dict[str, Any]) -> go.Figure:
+def bill_bars(summary: Summary) -> go.Figure:
     """Draw each way of counting the tokens; bars of one group must be equal."""
-    account = summary["bill"]
-    usd = account.get("usd_per_million_tokens")
+    account = summary.bill
+    usd = account.price and account.price.usd_per_million_tokens
     price = "" if usd is None else f" (USD {usd:.3g} per million)"
     drawn = figure(f"The bill: tokens{price}, counted by each side", "", "tokens")
     for way in ("client", "usage", "cost", "metrics"):
-        counts = {name: ways.get(way) for name, ways in account["tokens"].items()}
+        counts = {name: ways.get(way) for name, ways in account.tokens.items()}
         if any(count is not None for count in counts.values()):
             bars(drawn, way, counts, counts.values())
     return drawn
 
 
-def latency_throughput(
-    runs: Sequence[dict[str, Any]], predicted: Sequence[dict[str, float]]
-) -> go.Figure:
+def latency_throughput(runs: Sequence[Summary], predicted: Sequence[FloorPoint]) -> go.Figure:
     title = "Latency over throughput, and the cost model's floor"
     drawn = figure(title, "output tokens/s", "ITL, ms")
     for name in ("p50", "p90"):
-        known = [run for run in runs if run["metrics"]["itl"][name]]
-        rates = [run["rates"]["output_tokens_per_s"] for run in known]
-        latencies = [run["metrics"]["itl"][name]["value"] for run in known]
+        found = [(run.rates, run.metrics["itl"].percentiles()[name]) for run in runs]
+        known = [(rates.output_tokens_per_s, itl.value) for rates, itl in found if itl]
+        rates, latencies = [rate for rate, _ in known], [itl_ms for _, itl_ms in known]
         line(drawn, f"ITL {name}", rates, latencies, mode="lines+markers")
     if predicted:
-        rates = [point["output_tokens_per_s"] for point in predicted]
-        floors = [point["itl_ms"] for point in predicted]
+        rates = [point.output_tokens_per_s for point in predicted]
+        floors = [point.itl_ms for point in predicted]
         line(drawn, "predicted floor", rates, floors, line={"dash": "dash"})
     return drawn

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from costmodel.planning.totals import Width
@@ -11,8 +12,10 @@ from lab.measure.server import Load
 from lab.measure.subject import Subject
 from loadgen.load.plan import make_plan
 from loadgen.load.spec import PlanSpec
+from loadgen.report.join import ServerView
 from loadgen.run.scrape import Scrape, Window
 from tests.unit.costmodel.models import TINYGPT, peaks
+from tests.unit.loadgen.summaries import summary_of
 
 FP32 = Width.parse("fp32")
 SUBJECT = Subject(config=TINYGPT, weights=FP32, kv=FP32, peaks=peaks())
@@ -65,20 +68,20 @@ class ScriptedServer:
             again = self.subject.prefill(prompt + 1).s * 1e3
             steps += [step("prefill", [(0, prompt + 1)], again)] * (output - 1)
         offered = plan.rate or 1.0
-        summary = {
-            "counted": batch,
-            "failed": 0,
-            "server": {"mean_batch": 1.1},
-            "rates": {
-                "window_s": 10.0,
-                "offered_per_s": offered,
-                "achieved_per_s": min(offered, self.capacity),
+        achieved = min(offered, self.capacity)
+        empty = summary_of()
+        summary = replace(
+            empty,
+            counted=batch,
+            server=ServerView(mean_batch=1.1),
+            rates=replace(
+                empty.rates, window_s=10.0, offered_per_s=offered, achieved_per_s=achieved
+            ),
+            metrics={
+                "ttft": replace(empty.metrics["ttft"], mean=2 * SLOWDOWN * prefill),
+                "itl": replace(empty.metrics["itl"], mean=SLOWDOWN * decode),
             },
-            "metrics": {
-                "ttft": {"mean": 2 * SLOWDOWN * prefill},
-                "itl": {"mean": SLOWDOWN * decode},
-            },
-        }
+        )
         return Load(None, summary, Window(Scrape(""), self.scrape()), steps)  # type: ignore[arg-type]
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from loadgen.report.join import server_view
-from loadgen.report.predict import Work, capacity_per_s, curve, floor_itl_s
+from loadgen.report.join import ServerView, server_view
+from loadgen.report.predict import ServerWork, capacity_per_s, floor_curve, floor_itl_s
 from loadgen.run.scrape import Scrape
 
 BEFORE = """# HELP floorline_step_duration_seconds x
@@ -29,29 +29,35 @@ floorline_peak_bytes_per_second{source="measured",level="dram",model="m"} 2e9
 """
 
 
+def seen(scrapes: list[Scrape], warmup_s: float = 0.0) -> ServerView:
+    view = server_view(scrapes, warmup_s)
+    assert view is not None
+    return view
+
+
 def test_a_window_is_the_difference_of_two_readings() -> None:
-    view = server_view([Scrape(BEFORE, 0.0), Scrape(AFTER, 9.0)], 0.0)
-    assert view["efficiency"] == pytest.approx((0.8 + 0.2) / (2.0 + 2.0))
-    assert view["step_ms"] == pytest.approx(4000 / 25)
-    assert view["floor_decode_step_ms"] == pytest.approx(1000 / 25)
-    assert view["mbu"] == pytest.approx(4e9 / 4.0 / 2e9)
-    assert view["kv_use"] == pytest.approx(0.25)
-    assert view["mean_batch"] is None, "what the server does not tell is not zero"
+    view = seen([Scrape(BEFORE, 0.0), Scrape(AFTER, 9.0)])
+    assert view.efficiency == pytest.approx((0.8 + 0.2) / (2.0 + 2.0))
+    assert view.step_ms == pytest.approx(4000 / 25)
+    assert view.floor_decode_step_ms == pytest.approx(1000 / 25)
+    assert view.mbu == pytest.approx(4e9 / 4.0 / 2e9)
+    assert view.kv_use == pytest.approx(0.25)
+    assert view.mean_batch is None, "what the server does not tell is not zero"
 
 
 def test_the_warm_up_is_outside_the_window() -> None:
     scrapes = [Scrape(BEFORE, 0.0), Scrape(AFTER, 5.0), Scrape(AFTER, 9.0)]
-    assert server_view(scrapes, 4.0)["efficiency"] is None, "no step ran after the warm-up"
-    assert server_view(scrapes[:2], 4.0) == {}
+    assert seen(scrapes, 4.0).efficiency is None, "no step ran after the warm-up"
+    assert server_view(scrapes[:2], 4.0) is None
 
 
 def test_other_servers_give_what_they_have() -> None:
     vllm = Scrape('vllm:num_requests_running{model_name="m"} 3.0\nvllm:kv_cache_usage_perc 0.5\n')
-    view = server_view([vllm, vllm], 0.0)
-    assert (view["mean_running"], view["kv_use"], view["efficiency"]) == (3.0, 0.5, None)
+    view = seen([vllm, vllm])
+    assert (view.mean_running, view.kv_use, view.efficiency) == (3.0, 0.5, None)
 
 
-WORK = Work(
+WORK = ServerWork(
     weight_bytes=2e9, kv_bytes_per_request=5e7, flops_per_token=2e9, peak_bytes_per_s=1e11,
     peak_flops_per_s=1e13, prompt_tokens=64, output_tokens=32,
 )  # fmt: skip
@@ -72,6 +78,6 @@ def test_no_step_time_sustains_more_than_capacity() -> None:
     limit = capacity_per_s(WORK)
     assert limit == pytest.approx(1e13 / (96 * 2e9)), "here the FLOPs bind"
     assert floor_itl_s(WORK, limit) is None
-    points = curve(WORK, 1e9)
-    assert points[-1]["rate"] < limit
-    assert [p["itl_ms"] for p in points] == sorted(p["itl_ms"] for p in points)
+    points = floor_curve(WORK, 1e9)
+    assert points[-1].rate < limit
+    assert [p.itl_ms for p in points] == sorted(p.itl_ms for p in points)

@@ -5,7 +5,14 @@ import random
 
 import pytest
 
-from loadgen.report.stats import each_once, interval_ranks, percentile, summarise
+from loadgen.report.stats import (
+    Distribution,
+    Percentile,
+    each_once,
+    interval_ranks,
+    percentile,
+    summarise,
+)
 
 
 @pytest.mark.parametrize(("quantile", "least"), [(0.5, 6), (0.9, 29), (0.95, 59), (0.99, 299)])
@@ -30,8 +37,11 @@ def test_intervals_of_p90_hold_the_true_value_as_often_as_they_say() -> None:
     rng, true, held = random.Random(7), -math.log(0.1), 0
     for _ in range(5000):
         samples = each_once(rng.expovariate(1.0) for _ in range(100))
-        p90 = summarise(samples, independent=True)["p90"]
-        held += p90["lo"] <= true * 1e3 <= p90["hi"]
+        p90 = summarise(samples, independent=True).p90
+        assert p90 is not None
+        assert p90.lo is not None
+        assert p90.hi is not None
+        held += p90.lo <= true * 1e3 <= p90.hi
     assert 0.94 < held / 5000 < 0.98
 
 
@@ -45,18 +55,20 @@ def test_a_percentile_is_the_least_sample_that_enough_lie_below() -> None:
 
 def test_a_failure_is_an_endless_wait_and_says_so() -> None:
     summary = summarise([(0.1, 1)] * 80 + [(math.inf, 1)] * 20, independent=True)
-    assert summary["p50"]["value"] == 100.0
-    assert summary["p90"]["value"] == "inf"
+    assert summary.p50 is not None
+    assert summary.p90 is not None
+    assert summary.p50.value == 100.0
+    assert summary.p90.value == math.inf
 
 
 def test_pooled_samples_get_no_interval() -> None:
     summary = summarise([(0.01, 50), (0.02, 50)], independent=False)
-    assert summary["n"] == 100
-    assert summary["mean"] == 15.0
-    assert summary["p50"] == {"value": 10.0, "lo": None, "hi": None}
+    assert summary.n == 100
+    assert summary.mean == 15.0
+    assert summary.p50 == Percentile(10.0, None, None)
 
 
 def test_no_samples_are_na() -> None:
-    assert summarise([], independent=True) == {
-        "unit": "ms", "n": 0, "mean": None, "p50": None, "p90": None, "p95": None, "p99": None,
-    }  # fmt: skip
+    assert summarise([], independent=True) == Distribution(
+        unit="ms", n=0, mean=None, p50=None, p90=None, p95=None, p99=None
+    )

@@ -5,18 +5,15 @@ from typing import Any
 import pytest
 
 from core.errors import SettingsError
-from loadgen.report.sweep import Summary, search, sweep
+from loadgen.report.measure import Judgement
+from loadgen.report.summary import Summary
+from loadgen.report.sweep import search, sweep
+from tests.unit.loadgen.summaries import summary_of
 
 
 def measured(rate: float, met: bool | None = True, **more: Any) -> Summary:
-    return {
-        "slos": [{"slo": "ttft.p90=1s", "met": met}],
-        "exit_code": 0,
-        "interrupted": False,
-        "valid": True,
-        "client": {"mean_inflight": rate},
-        **more,
-    }
+    slos = [Judgement("ttft.p90=1s", 1.0, None, met)]
+    return summary_of(slos=slos, mean_inflight=rate, **more)
 
 
 @pytest.mark.parametrize("limit", [0.3, 1.0, 3.7, 40.0])
@@ -46,7 +43,7 @@ def test_one_busy_moment_of_the_client_does_not_end_a_search() -> None:
         return measured(rate, rate <= 3, valid=next(moments, True))
 
     found = search(1.0, measure)
-    assert found.runs[1.0]["valid"] is True
+    assert found.runs[1.0].valid is True
     assert found.passing == pytest.approx(3, rel=0.05)
 
 

@@ -23,7 +23,7 @@ RECORDS = [record(i) for i in range(100)]
 
 
 def test_a_client_that_keeps_up_is_valid() -> None:
-    assert client_verdict(RECORDS, [health()])["valid"] is True
+    assert client_verdict(RECORDS, [health()]).valid is True
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_a_client_that_keeps_up_is_valid() -> None:
 )
 def test_each_limit_of_the_client_is_told(records, watched: Health, said: str) -> None:
     verdict = client_verdict(records, [watched])
-    assert verdict["valid"] is False
-    assert any(said in line for line in verdict["limits"])
+    assert verdict.valid is False
+    assert any(said in line for line in verdict.limits)
 
 
 @pytest.mark.parametrize(

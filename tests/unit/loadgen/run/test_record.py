@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -118,15 +119,15 @@ def test_each_ending_has_its_name(pieces, status: int, outcome: str) -> None:
 def test_a_percentile_objective_counts_failures_as_endless() -> None:
     good, bad = record(*THREE), record(*THREE[:2])
     slo = objective("ttft.p90=2s")
-    assert judge(slo, [good] * 95 + [bad] * 5)["met"] is True
+    assert judge(slo, [good] * 95 + [bad] * 5).met is True
     missed = judge(slo, [good] * 80 + [bad] * 20)
-    assert (missed["met"], missed["value"]) == (False, "inf")
-    assert judge(objective("errors=10%"), [good] * 80 + [bad] * 20)["met"] is False
-    assert judge(objective("itl.p95=2s"), [good] * 80 + [bad] * 20)["met"] is False
-    assert judge(objective("itl.p50=2s"), [good] * 80 + [bad] * 20)["met"] is True
+    assert (missed.met, missed.value) == (False, math.inf)
+    assert judge(objective("errors=10%"), [good] * 80 + [bad] * 20).met is False
+    assert judge(objective("itl.p95=2s"), [good] * 80 + [bad] * 20).met is False
+    assert judge(objective("itl.p50=2s"), [good] * 80 + [bad] * 20).met is True
 
 
 def test_an_objective_on_an_unknown_metric_is_not_judged() -> None:
     blind = record((2.0, frame("a", None)), (3.0, frame("b", None) + DONE))
-    assert judge(objective("itl.p50=1s"), [blind])["met"] is None
-    assert judge(objective("tpot.p50=1s"), [blind])["met"] is None
+    assert judge(objective("itl.p50=1s"), [blind]).met is None
+    assert judge(objective("tpot.p50=1s"), [blind]).met is None
