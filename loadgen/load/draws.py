@@ -17,37 +17,66 @@ MAX_EXPONENT = 700.0  # exp of more is no float
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """`a` is the coefficient of variation of gamma, the concurrency of closed, a ramp's start."""
+class ConstantArrival:
+    """Requests that leave at equal distances."""
 
-    kind: str
-    a: float = 0.0
-    b: float = 0.0
 
-    def times_s(self, rate: float, span_s: float, rng: random.Random) -> Iterator[float]:
-        """Yield non-decreasing send times without end, in seconds from the start of the run.
+@dataclass(frozen=True, slots=True)
+class GammaArrival:
+    """Gaps of a gamma distribution."""
 
-        Every process is drawn at rate 1 and then stretched, so that runs at different rates share
-        their randomness. `span_s` is how long a ramp takes; it stays at its end rate thereafter.
-        """
-        shape = 1.0 / self.a**2 if self.kind == "gamma" else 1.0  # at 1 it is the exponential
-        arrivals = 0.0
-        while True:
-            arrivals += 1.0 if self.kind == "constant" else rng.gammavariate(shape, 1.0 / shape)
-            if self.kind == "closed":
-                yield 0.0
-            elif self.kind == "ramp":
-                yield self._ramp_time_s(arrivals, span_s)
-            else:
-                yield arrivals / rate
+    variation: float = 1.0  # the coefficient of variation of the gaps; at 1 they are Poisson's
 
-    def _ramp_time_s(self, arrivals: float, span_s: float) -> float:
-        """Invert the expected number of arrivals by time t: a·t + (b − a)·t²/(2·span)."""
-        in_ramp = (self.a + self.b) / 2 * span_s
+
+@dataclass(frozen=True, slots=True)
+class ClosedArrival:
+    """Each request leaves when one before it has ended."""
+
+    concurrency: int  # requests in flight at once
+
+
+@dataclass(frozen=True, slots=True)
+class RampArrival:
+    """A Poisson process whose rate goes from `start` to `end`, and then stays at `end`.
+
+    Units: requests per second.
+    """
+
+    start: float
+    end: float
+
+    def time_s(self, arrivals: float, span_s: float) -> float:
+        """Invert the expected number of arrivals by time t: start·t + (end − start)·t²/(2·span)."""
+        in_ramp = (self.start + self.end) / 2 * span_s
         if arrivals >= in_ramp:
-            return span_s + (arrivals - in_ramp) / self.b
-        slope = (self.b - self.a) / span_s
-        return 2 * arrivals / (self.a + math.sqrt(self.a**2 + 2 * slope * arrivals))
+            return span_s + (arrivals - in_ramp) / self.end
+        slope = (self.end - self.start) / span_s
+        return 2 * arrivals / (self.start + math.sqrt(self.start**2 + 2 * slope * arrivals))
+
+
+Arrival = ConstantArrival | GammaArrival | ClosedArrival | RampArrival
+
+
+def send_times_s(
+    arrival: Arrival, rate: float, span_s: float, rng: random.Random
+) -> Iterator[float]:
+    """Yield non-decreasing send times without end, in seconds from the start of the run.
+
+    Every process is drawn at rate 1 and then stretched, so that runs at different rates share
+    their randomness. `span_s` is how long a ramp takes.
+    """
+    shape = 1.0 / arrival.variation**2 if isinstance(arrival, GammaArrival) else 1.0
+    arrivals = 0.0
+    while True:
+        constant = isinstance(arrival, ConstantArrival)
+        arrivals += 1.0 if constant else rng.gammavariate(shape, 1.0 / shape)
+        match arrival:
+            case ClosedArrival():
+                yield 0.0
+            case RampArrival():
+                yield arrival.time_s(arrivals, span_s)
+            case _:
+                yield arrivals / rate
 
 
 def parse_arrival(text: str) -> Arrival:
@@ -55,15 +84,15 @@ def parse_arrival(text: str) -> Arrival:
     kind, _, rest = text.partition(":")
     with suppress(ValueError):  # a text that is none of these is refused below
         if kind in ("poisson", "constant") and not rest:
-            return Arrival(kind)
+            return GammaArrival() if kind == "poisson" else ConstantArrival()
         if kind == "gamma" and 1 / MAX_VARIATION <= float(rest) <= MAX_VARIATION:
-            return Arrival(kind, float(rest))
+            return GammaArrival(float(rest))
         if kind == "closed" and 1 <= int(rest) <= MOST:
-            return Arrival(kind, int(rest))
+            return ClosedArrival(int(rest))
         if kind == "ramp":
             start, end = map(float, rest.split("-"))
             if 0 <= start <= MOST and 1 / MOST <= end <= MOST:
-                return Arrival(kind, start, end)
+                return RampArrival(start, end)
     raise ValueError(f"{text!r} is not poisson, constant, gamma:CV, ramp:A-B or closed:N")
 
 

@@ -17,7 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import SettingsError
-from loadgen.load.draws import map_by_rank, parse_arrival, parse_lengths, parse_map
+from loadgen.load.draws import (
+    ClosedArrival,
+    ConstantArrival,
+    GammaArrival,
+    RampArrival,
+    map_by_rank,
+    parse_arrival,
+    parse_lengths,
+    parse_map,
+    send_times_s,
+)
 from loadgen.load.spec import PlanSpec, parse_cancel, parse_sessions
 from loadgen.load.traces import TraceRow, read_trace
 
@@ -66,7 +76,9 @@ class Plan:
     def closed(self) -> int | None:
         """Give the concurrency of a closed loop; None is an open one, as every trace is."""
         arrival = parse_arrival(self.spec["arrival"])
-        return int(arrival.a) if arrival.kind == "closed" and not self.spec["trace"] else None
+        if self.spec["trace"] or not isinstance(arrival, ClosedArrival):
+            return None
+        return arrival.concurrency
 
     def sessions(self) -> list[list[Planned]]:
         """Group turns that must follow one another; without sessions each request is alone."""
@@ -115,8 +127,8 @@ def _refuse_what_would_be_passed_over(spec: PlanSpec) -> None:
 
 def follows_rate(spec: PlanSpec) -> bool:
     """Say whether `rate` decides how fast the load is."""
-    kind = parse_arrival(spec.arrival).kind
-    return not spec.trace and kind in ("poisson", "gamma", "constant")
+    arrival = parse_arrival(spec.arrival)
+    return not spec.trace and isinstance(arrival, ConstantArrival | GammaArrival)
 
 
 def _stream(spec: PlanSpec, name: str) -> random.Random:
@@ -139,11 +151,12 @@ def _times(spec: PlanSpec) -> Iterator[float]:
     arrival = parse_arrival(spec.arrival)
     if spec.rate is None and follows_rate(spec):
         raise SettingsError("--rate is missing: how many requests per second?")
-    if spec.duration is not None and (spec.requests or arrival.kind == "closed"):
+    if spec.duration is not None and (spec.requests or isinstance(arrival, ClosedArrival)):
         raise SettingsError("--duration goes with neither --requests nor --arrival closed:N")
     wanted = spec.requests or DEFAULT_REQUESTS
-    span_s = spec.duration or 2 * wanted / ((arrival.a + arrival.b) or 1.0)
-    times = arrival.times_s(spec.rate or 1.0, span_s, _stream(spec, "arrivals"))
+    ends = arrival.start + arrival.end if isinstance(arrival, RampArrival) else 1.0
+    span_s = spec.duration or 2 * wanted / ends
+    times = send_times_s(arrival, spec.rate or 1.0, span_s, _stream(spec, "arrivals"))
     if spec.duration is None:
         return islice(times, wanted)
     return takewhile(lambda t_s: t_s < span_s, times)
