@@ -74,20 +74,20 @@ def read_ours(server: Server, load: str, readings: Readings) -> None:
     """Send a load to our server, and read the engine's side of it."""
     before = server.steps(1)
     read_load(OURS, server.url, load, readings)
-    first = before[-1]["index"] + 1 if before else 0
-    steps = [step for step in server.steps(STEPS_KEPT) if step["index"] >= first]
+    first = before[-1].index + 1 if before else 0
+    steps = [step for step in server.steps(STEPS_KEPT) if step.index >= first]
     gaps = [
-        step["duration_ms"]
+        step.duration_ms
         for step in steps
-        for piece in step["slices"]
-        if piece["length"] == 1  # a running request waited for this step
+        for piece in step.slices
+        if piece.length == 1  # a running request waited for this step
     ]
     readings[f"{OURS} step of a token, p50 {load}, ms"].append(statistics.median(gaps))
     for batch in (1, 16):
         host = [
-            step["duration_ms"] - step["segments_ms"]["forward"]
+            step.duration_ms - step.segments_ms["forward"]
             for step in steps
-            if [piece["length"] for piece in step["slices"]] == [1] * batch
+            if [piece.length for piece in step.slices] == [1] * batch
         ]
         if host:
             readings[f"{OURS} host time at batch {batch} {load}, ms"].append(
@@ -101,9 +101,9 @@ def stored_mb(server: Server) -> tuple[float, float]:
     token, pool = (scrape.total(f"floorline_{n}") for n in ("kv_bytes_per_token", "kv_bytes"))
     assert token is not None
     assert pool is not None
-    alone = next(step for step in server.steps(STEPS_KEPT) if len(step["slices"]) == 1)
-    (piece,) = alone["slices"]
-    return (alone["bytes"] - token * (piece["start"] + piece["length"])) / 1e6, pool / 1e6
+    alone = next(step for step in server.steps(STEPS_KEPT) if len(step.slices) == 1)
+    (piece,) = alone.slices
+    return (alone.bytes - token * (piece.start + piece.length)) / 1e6, pool / 1e6
 
 
 def resident_mb() -> float:

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from lab.measure.outcome import Outcome, Row
-from lab.measure.server import Server, account_of, median_step
+from lab.measure.server import Server, StepView, median_step
 from lab.measure.subject import Subject
 from loadgen.load.spec import PlanSpec
 
@@ -81,12 +81,12 @@ def together(requests: int, prompt: int, output: int, seed: int = 7) -> PlanSpec
     )
 
 
-def decode_steps(steps: Sequence[dict[str, Any]], batch: int) -> list[dict[str, Any]]:
+def decode_steps(steps: Sequence[StepView], batch: int) -> list[StepView]:
     """Keep the steps in which `batch` requests decoded and nobody prefilled."""
-    return [step for step in steps if step["kind"] == "decode" and len(step["slices"]) == batch]
+    return [step for step in steps if step.kind == "decode" and len(step.slices) == batch]
 
 
-def steps_together(server: Server, plan: PlanSpec, batch: int) -> list[dict[str, Any]]:
+def steps_together(server: Server, plan: PlanSpec, batch: int) -> list[StepView]:
     """Load until all of `batch` decoded together: on a busy machine one may come as another ends.
 
     Returns: those steps; none where no load of `TRIES` had any.
@@ -95,9 +95,9 @@ def steps_together(server: Server, plan: PlanSpec, batch: int) -> list[dict[str,
     return next(filter(None, loads), [])
 
 
-def with_median(row: Row, steps: list[dict[str, Any]]) -> Row:
+def with_median(row: Row, steps: Sequence[StepView]) -> Row:
     """Fill a row in milliseconds from the median of `steps`; without steps it stays unmeasured."""
     step = median_step(steps)
     if step is None:
         return row
-    return replace(row, measured=step["duration_ms"], account=account_of(step))
+    return replace(row, measured=step.duration_ms, account=step.account())

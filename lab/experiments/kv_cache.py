@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from costmodel.account import LostCause
 from lab.experiments.base import Bench, Experiment, decode_steps, together
 from lab.measure.outcome import Account, Row
-from lab.measure.server import account_of, median_step
+from lab.measure.server import StepView, median_step
 
 
 class KVCache(Experiment):
@@ -46,7 +45,7 @@ class KVCache(Experiment):
 
     def _steps(
         self, bench: Bench, switch: str, flags: tuple[str, ...], tick: bool
-    ) -> dict[int, list[dict[str, Any]]]:
+    ) -> dict[int, list[StepView]]:
         """Measure every context on one server; give the steps that made a token after the first."""
         found = {}
         with bench.serve("--kv-cache", switch, *flags) as server:
@@ -91,18 +90,17 @@ class KVCache(Experiment):
         )
 
 
-def recomputes(step: dict[str, Any], context: int) -> bool:
+def recomputes(step: StepView, context: int) -> bool:
     """Whether a step ran a whole context again to make one more token."""
-    slices = step["slices"]
-    return len(slices) == 1 and slices[0]["start"] == 0 and slices[0]["length"] > context
+    return len(step.slices) == 1 and step.slices[0].start == 0 and step.slices[0].length > context
 
 
-def compared(row: Row, cached: list[dict[str, Any]], without: list[dict[str, Any]]) -> Row:
+def compared(row: Row, cached: list[StepView], without: list[StepView]) -> Row:
     fast, slow = median_step(cached), median_step(without)
     if fast is None or slow is None:
         return row
-    ratio = slow["duration_ms"] / fast["duration_ms"]
-    return replace(row, measured=ratio, account=whole_floor(account_of(slow)))
+    ratio = slow.duration_ms / fast.duration_ms
+    return replace(row, measured=ratio, account=whole_floor(slow.account()))
 
 
 def whole_floor(account: Account) -> Account:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from lab.experiments.base import Bench, Experiment, together, with_median
 from lab.measure.outcome import Row, merged
+from lab.measure.server import StepSlice, StepView
 
 OUTPUT_TOKENS = 4  # one alone may be a special token: it has no text, and is taken for no answer
 
@@ -69,7 +70,5 @@ class Prefill(Experiment):
         return f"{row.predicted / row.measured:.0%}"
 
 
-def whole_prompt(step: dict[str, object], length: int) -> bool:
-    slices = step["slices"]
-    assert isinstance(slices, list)
-    return len(slices) == 1 and slices[0]["start"] == 0 and slices[0]["length"] == length
+def whole_prompt(step: StepView, length: int) -> bool:
+    return step.slices == [StepSlice(start=0, length=length)]

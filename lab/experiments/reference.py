@@ -10,7 +10,7 @@ from core.inputs.quantities import scaled
 from costmodel.floor import memory_peak
 from lab.experiments.base import Bench, Experiment
 from lab.measure.outcome import Account, Row, merged
-from lab.measure.server import Load, account_of
+from lab.measure.server import Load
 from loadgen.load.spec import PlanSpec
 from loadgen.run.scrape import divide
 
@@ -115,7 +115,7 @@ def per_step(load: Load) -> Account:
 
 def per_request(load: Load) -> Account:
     """Split the mean prefilling step; the rest of a TTFT is waiting, HTTP and the client."""
-    accounts = [account_of(step) for step in load.steps if step["kind"] != "decode"]
+    accounts = [step.account() for step in load.steps if step.kind != "decode"]
     ttft_s = (load.summary.metrics["ttft"].mean or 0.0) / 1e3
     return over(merged(accounts), len(accounts) or 1, ttft_s)
 

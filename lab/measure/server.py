@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import subprocess
 import sys
 import tempfile
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from core.errors import SettingsError
 from core.settings import STEPS_KEPT
@@ -29,6 +30,37 @@ _READY: Final = re.compile(r"floorline: ready on (http://\S+)\n")
 _STOP_S: Final = 45.0  # above the server's own drain
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSlice:
+    """One request's part of a step: `length` tokens from `start` on."""
+
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepView:
+    """What is read here of a step as /debug/steps shows it."""
+
+    index: int
+    kind: str
+    duration_ms: float
+    useful_floor_ms: float
+    lost_ms: dict[str, float]
+    segments_ms: dict[str, float]
+    slices: list[StepSlice]
+    bytes: int
+
+    def account(self) -> Account:
+        lost = {cause: ms / 1e3 for cause, ms in self.lost_ms.items()}
+        return Account(self.useful_floor_ms / 1e3, lost)
+
+
+@dataclass(frozen=True, slots=True)
+class StepsAnswer:
+    steps: list[StepView]
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """What one load showed: the client's report, and the server's counters before and after."""
@@ -36,7 +68,7 @@ class Load:
     run: Run
     summary: Summary
     window: Window
-    steps: list[dict[str, Any]]
+    steps: list[StepView]
 
     def account(self, idle: bool = False) -> Account:
         """Split the engine's time in the window by the time law; without `idle`, busy time."""
@@ -67,7 +99,7 @@ class Server:
             KeyboardInterrupt: the user has enough.
         """
         last = self.steps(1)
-        first_index = last[-1]["index"] + 1 if last else 0
+        first_index = last[-1].index + 1 if last else 0
         before = self.scrape()
         spec = RunSpec(ignore_eos=True, timeout=timeout_s, cache="cold")
         run = asyncio.run(run_plan(self.url, make_plan(plan), spec, quiet=True))
@@ -76,12 +108,13 @@ class Server:
         summary = report(run)
         if summary.failed > spec.max_error_rate * summary.counted:
             raise SettingsError(f"a load failed: {_failures(run)}")
-        steps = [step for step in self.steps(STEPS_KEPT) if step["index"] >= first_index]
+        steps = [step for step in self.steps(STEPS_KEPT) if step.index >= first_index]
         return Load(run, summary, Window(before, self.scrape()), steps)
 
-    def steps(self, count: int) -> list[dict[str, Any]]:
+    def steps(self, count: int) -> list[StepView]:
         """Read the last `count` step records that the server keeps, oldest first."""
-        return list(json.loads(self.text(f"/debug/steps?n={count}"))["steps"])
+        told = self.text(f"/debug/steps?n={count}")
+        return msgspec.json.decode(told, type=StepsAnswer).steps
 
 
 def _failures(run: Run) -> str:
@@ -125,12 +158,7 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.stdout.close()
 
 
-def median_step(steps: list[dict[str, Any]]) -> dict[str, Any] | None:
+def median_step(steps: Sequence[StepView]) -> StepView | None:
     """Give the step of median duration, so that its account adds up to what is shown for it."""
-    ordered = sorted(steps, key=lambda step: float(step["duration_ms"]))
+    ordered = sorted(steps, key=lambda step: step.duration_ms)
     return ordered[len(ordered) // 2] if ordered else None
-
-
-def account_of(step: dict[str, Any]) -> Account:
-    lost = {cause: ms / 1e3 for cause, ms in step["lost_ms"].items()}
-    return Account(step["useful_floor_ms"] / 1e3, lost)

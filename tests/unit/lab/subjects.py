@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 from costmodel.planning.totals import Width
-from lab.measure.server import Load
+from lab.measure.server import Load, StepSlice, StepView
 from lab.measure.subject import Subject
 from loadgen.load.plan import make_plan
 from loadgen.load.spec import PlanSpec
@@ -33,15 +32,18 @@ floorline_peak_flops_per_second{arithmetic="fp32"} 1e11
 """
 
 
-def step(kind: str, slices: list[tuple[int, int]], floor_ms: float) -> dict[str, Any]:
+def step(kind: str, slices: list[tuple[int, int]], floor_ms: float) -> StepView:
     """A step as /debug/steps shows it: a third is floor, a third host, a third shortfall."""
-    return {
-        "kind": kind,
-        "duration_ms": SLOWDOWN * floor_ms,
-        "useful_floor_ms": floor_ms,
-        "lost_ms": {"host": floor_ms, "memory_shortfall": floor_ms},
-        "slices": [{"start": start, "length": length} for start, length in slices],
-    }
+    return StepView(
+        index=0,
+        kind=kind,
+        duration_ms=SLOWDOWN * floor_ms,
+        useful_floor_ms=floor_ms,
+        lost_ms={"host": floor_ms, "memory_shortfall": floor_ms},
+        segments_ms={},
+        slices=[StepSlice(start=start, length=length) for start, length in slices],
+        bytes=0,
+    )
 
 
 class ScriptedServer:
