@@ -12,9 +12,9 @@ from typing import Any
 
 from core.errors import SettingsError
 from core.inputs.options import named
-from lab.plan.answer import answer
+from lab.plan.answer import answer_question
 from lab.plan.question import Question, add_options
-from lab.plan.text import render
+from lab.plan.text import render_plan
 from loadgen.load.spec import filename
 
 
@@ -42,12 +42,12 @@ def plan_command(given: argparse.Namespace) -> int:
     Raises:
         SettingsError: an option that cannot be used, or a page that cannot be written.
     """
-    plan = answer(Question.read(given))
+    plan = answer_question(Question.read(given))
     if given.html:
         from lab.plan.page import plan_page
 
         plan_page(plan).write(Path(given.html))
-    print(json.dumps(plan, indent=1) if given.json else render(plan))
+    print(json.dumps(plan, indent=1) if given.json else render_plan(plan))
     return 0
 
 

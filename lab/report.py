@@ -9,13 +9,13 @@ from typing import Any, Final
 import plotly.graph_objects as go
 
 from lab.measure.columns import table
-from lab.measure.outcome import Outcome, Row
+from lab.measure.outcome import LabResult, LabRow
 from loadgen.show.page import COLOURS, Page, bars, figure, line
 
 WIDTH: Final = 98
 
 
-def page_of(title: str, conditions: str, outcomes: Sequence[Outcome]) -> Page:
+def page_of(title: str, conditions: str, outcomes: Sequence[LabResult]) -> Page:
     page = Page(title, conditions)
     for outcome in outcomes:
         page.heading(f"{outcome.number}. {outcome.title}")
@@ -32,7 +32,7 @@ def page_of(title: str, conditions: str, outcomes: Sequence[Outcome]) -> Page:
     return page
 
 
-def text_of(outcome: Outcome) -> str:
+def text_of(outcome: LabResult) -> str:
     lines = [f"{outcome.number}. {outcome.title}: {outcome.question}", ""]
     lines += table(rows_table(outcome))
     if outcome.facts:
@@ -43,7 +43,7 @@ def text_of(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def prediction_text(title: str, quantity: str, rows: Sequence[Row]) -> str:
+def prediction_text(title: str, quantity: str, rows: Sequence[LabRow]) -> str:
     """Say what is expected, before anything is measured."""
     told = ", ".join(f"{row.series} {_x(row)}: {row.predicted:.3g}" for row in rows)
     return "\n".join([f"{title}: predicted {quantity}", *_wrapped(told)])
@@ -53,22 +53,22 @@ def _wrapped(text: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent="  ", subsequent_indent="  ")
 
 
-def rows_table(outcome: Outcome) -> list[tuple[str, ...]]:
+def rows_table(outcome: LabResult) -> list[tuple[str, ...]]:
     head = ("", outcome.x_name, f"predicted, {outcome.quantity}", "measured", "off by")
     return [head, *(_cells(row) for row in outcome.rows)]
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: LabRow) -> tuple[str, ...]:
     measured = "n/a" if row.measured is None else f"{row.measured:.3g}"
     miss = "n/a" if row.miss is None else f"{row.miss:.2f} ×"
     return (row.series, _x(row), f"{row.predicted:.3g}", measured, miss)
 
 
-def _x(row: Row) -> str:
+def _x(row: LabRow) -> str:
     return f"{row.x:g}" if isinstance(row.x, int | float) else row.x
 
 
-def rows_figure(outcome: Outcome) -> go.Figure:
+def rows_figure(outcome: LabResult) -> go.Figure:
     """Draw predicted and measured over x: lines where x is a number, else bars."""
     drawn = figure(outcome.title, outcome.x_name, outcome.quantity, log=outcome.log)
     names = dict.fromkeys(row.series for row in outcome.rows)
@@ -83,7 +83,7 @@ def rows_figure(outcome: Outcome) -> go.Figure:
     return drawn
 
 
-def _trace(rows: Sequence[Row], what: str, colour: str) -> tuple[Any, dict[str, Any]]:
+def _trace(rows: Sequence[LabRow], what: str, colour: str) -> tuple[Any, dict[str, Any]]:
     predicted = what == "predicted"
     if any(isinstance(row.x, str) for row in rows):
         return bars, {"marker": {"color": colour, "opacity": 0.4 if predicted else 1.0}}
@@ -91,7 +91,7 @@ def _trace(rows: Sequence[Row], what: str, colour: str) -> tuple[Any, dict[str, 
     return line, {"mode": "lines+markers", "line": dash}
 
 
-def account_figure(outcome: Outcome) -> go.Figure:
+def account_figure(outcome: LabResult) -> go.Figure:
     """Stack where the time of each measured row went, as shares."""
     drawn = figure("Where the time went", "", "share")
     rows = [row for row in outcome.rows if row.account]

@@ -22,7 +22,7 @@ from costmodel.planning.totals import Width
 from lab.experiments import EXPERIMENTS
 from lab.experiments.base import Bench, Experiment
 from lab.experiments.widths import Widths
-from lab.measure.outcome import Outcome
+from lab.measure.outcome import LabResult
 from lab.measure.server import Server, serving
 from lab.measure.subject import Subject, peaks_of
 from lab.plan.describe import describe
@@ -65,7 +65,7 @@ def run_lab(lab: Lab, serve: Serve) -> int:
     subject = learn(lab, serve)
     chosen = [kind(subject, lab.short) for kind in EXPERIMENTS if kind.number in lab.numbers]
     _write_predictions(lab, chosen)
-    outcomes: list[Outcome] = []
+    outcomes: list[LabResult] = []
     try:
         for outcome in measured(chosen, serve):
             outcomes.append(outcome)
@@ -107,7 +107,7 @@ def learn(lab: Lab, serve: Serve) -> Subject:
     return Subject(config=config, weights=fp32, kv=fp32, peaks=peaks, peaks_by_width=by_width)
 
 
-def measured(chosen: Sequence[Experiment], serve: Serve) -> Iterator[Outcome]:
+def measured(chosen: Sequence[Experiment], serve: Serve) -> Iterator[LabResult]:
     """Tell each prediction, then measure it, with a bar on standard error.
 
     An experiment whose server or load fails says so in its reading, and the next one goes on.
@@ -171,7 +171,7 @@ def predictions(chosen: Sequence[Experiment]) -> dict[str, list[list[object]]]:
     }
 
 
-def _write(lab: Lab, subject: Subject, outcomes: Sequence[Outcome]) -> None:
+def _write(lab: Lab, subject: Subject, outcomes: Sequence[LabResult]) -> None:
     if lab.out is None:
         return
     told = conditions(lab, subject)

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from lab.measure.outcome import Outcome, Row
+from lab.measure.outcome import LabResult, LabRow
 from lab.measure.server import Server, StepView, median_step
 from lab.measure.subject import Subject
 from loadgen.load.spec import PlanSpec
@@ -40,23 +40,23 @@ class Experiment(ABC):
         self.subject, self.short = subject, short
 
     @abstractmethod
-    def predict(self) -> list[Row]:
+    def predict(self) -> list[LabRow]:
         """Give every row with its prediction, from the cost model alone."""
 
     @abstractmethod
-    def measure(self, bench: Bench, rows: Sequence[Row]) -> list[Row]:
+    def measure(self, bench: Bench, rows: Sequence[LabRow]) -> list[LabRow]:
         """Give the same rows with what was measured, and where the time went."""
 
     @abstractmethod
-    def read(self, rows: Sequence[Row]) -> str:
+    def read(self, rows: Sequence[LabRow]) -> str:
         """Say what the numbers show, in a paragraph made from them."""
 
-    def facts(self, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    def facts(self, rows: Sequence[LabRow]) -> list[tuple[str, str, str]]:
         """Give further rows of (what, predicted, measured)."""
         return []
 
-    def outcome(self, rows: Sequence[Row]) -> Outcome:
-        return Outcome(
+    def outcome(self, rows: Sequence[LabRow]) -> LabResult:
+        return LabResult(
             number=self.number,
             title=self.title,
             question=self.question,
@@ -95,7 +95,7 @@ def steps_together(server: Server, plan: PlanSpec, batch: int) -> list[StepView]
     return next(filter(None, loads), [])
 
 
-def with_median(row: Row, steps: Sequence[StepView]) -> Row:
+def with_median(row: LabRow, steps: Sequence[StepView]) -> LabRow:
     """Fill a row in milliseconds from the median of `steps`; without steps it stays unmeasured."""
     step = median_step(steps)
     if step is None:

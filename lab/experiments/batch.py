@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from lab.experiments.base import Bench, Experiment, steps_together, together, with_median
-from lab.measure.outcome import Row, merged
+from lab.measure.outcome import LabRow, merged
 
 FREE: Final = 1.25  # batching is free while the step takes at most so many times that of batch 1
 
@@ -25,14 +25,14 @@ class Batch(Experiment):
     def batches(self) -> tuple[int, ...]:
         return (1, 4) if self.short else (1, 2, 4, 8, 16, 32)
 
-    def predict(self) -> list[Row]:
+    def predict(self) -> list[LabRow]:
         context = self.prompt + self.output // 2
         return [
-            Row(series="ITL", x=batch, predicted=self.subject.decode(batch, context).s * 1e3)
+            LabRow(series="ITL", x=batch, predicted=self.subject.decode(batch, context).s * 1e3)
             for batch in self.batches
         ]
 
-    def measure(self, bench: Bench, rows: Sequence[Row]) -> list[Row]:
+    def measure(self, bench: Bench, rows: Sequence[LabRow]) -> list[LabRow]:
         done = []
         with bench.serve() as server:
             for row in rows:
@@ -42,7 +42,7 @@ class Batch(Experiment):
                 bench.tick()
         return done
 
-    def facts(self, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    def facts(self, rows: Sequence[LabRow]) -> list[tuple[str, str, str]]:
         return [
             (
                 f"tokens/s at batch {row.x}",
@@ -52,7 +52,7 @@ class Batch(Experiment):
             for row in rows
         ]
 
-    def read(self, rows: Sequence[Row]) -> str:
+    def read(self, rows: Sequence[LabRow]) -> str:
         predicted = free_until([(int(row.x), row.predicted) for row in rows])
         known = [(int(row.x), row.measured) for row in rows if row.measured]
         if not known:

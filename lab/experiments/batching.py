@@ -9,8 +9,8 @@ from typing import Any
 
 from core.settings import Batching as Mode
 from lab.experiments.base import Bench, Experiment
-from lab.measure.outcome import Row
-from lab.measure.server import Load
+from lab.measure.outcome import LabRow
+from lab.measure.server import LoadResult
 from lab.measure.simulate import makespan_s
 from loadgen.load.plan import make_plan
 from loadgen.load.spec import PlanSpec
@@ -45,15 +45,15 @@ class BatchingModes(Experiment):
         super().__init__(*args, **kwargs)
         self._seen: dict[str, tuple[float, float | None]] = {}  # seconds, and mean TTFT in ms
 
-    def predict(self) -> list[Row]:
+    def predict(self) -> list[LabRow]:
         floors = self.at_floor_s
         return [
-            Row(series="all answered", x=mode.value, predicted=floors[Mode.NONE] / floors[mode])
+            LabRow(series="all answered", x=mode.value, predicted=floors[Mode.NONE] / floors[mode])
             for mode in MODES
         ]
 
-    def measure(self, bench: Bench, rows: Sequence[Row]) -> list[Row]:
-        loads: dict[str, Load] = {}
+    def measure(self, bench: Bench, rows: Sequence[LabRow]) -> list[LabRow]:
+        loads: dict[str, LoadResult] = {}
         for mode in MODES:
             flags = ("--batching", mode.value, "--max-num-seqs", str(self.batch))
             budget = ("--max-num-batched-tokens", str(self.budget))
@@ -73,7 +73,7 @@ class BatchingModes(Experiment):
             for row in rows
         ]
 
-    def facts(self, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    def facts(self, rows: Sequence[LabRow]) -> list[tuple[str, str, str]]:
         facts = []
         for mode in MODES:
             took_s, ttft_ms = self._seen.get(mode.value, (None, None))
@@ -83,7 +83,7 @@ class BatchingModes(Experiment):
                 facts.append((f"mean TTFT, {mode.value}", "", f"{ttft_ms:,.0f} ms"))
         return facts
 
-    def read(self, rows: Sequence[Row]) -> str:
+    def read(self, rows: Sequence[LabRow]) -> str:
         known = [row for row in rows if row.measured]
         if len(known) < len(rows):
             return "Nothing was measured."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from costmodel.planning.capacity import crossover_tokens
 from lab.experiments.base import Bench, Experiment, steps_together, together, with_median
-from lab.measure.outcome import Row, merged
+from lab.measure.outcome import LabRow, merged
 
 
 class Context(Experiment):
@@ -26,9 +26,9 @@ class Context(Experiment):
         batches = (1, 2) if self.short else (1, 16)
         return tuple((batch, context) for batch in batches for context in contexts)
 
-    def predict(self) -> list[Row]:
+    def predict(self) -> list[LabRow]:
         return [
-            Row(
+            LabRow(
                 series=f"batch {batch}",
                 x=context,
                 predicted=self.subject.decode(batch, context + self.output // 2).s * 1e3,
@@ -36,7 +36,7 @@ class Context(Experiment):
             for batch, context in self.cells
         ]
 
-    def measure(self, bench: Bench, rows: Sequence[Row]) -> list[Row]:
+    def measure(self, bench: Bench, rows: Sequence[LabRow]) -> list[LabRow]:
         done = []
         with bench.serve(*self.flags) as server:
             for (batch, context), row in zip(self.cells, rows, strict=True):
@@ -49,7 +49,7 @@ class Context(Experiment):
         work = self.subject.totals.work(batch, context, 1)
         return work.kv_bytes / work.bytes
 
-    def facts(self, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    def facts(self, rows: Sequence[LabRow]) -> list[tuple[str, str, str]]:
         return [
             (
                 f"share of KV in a step's bytes, batch {batch}, context {context}",
@@ -59,7 +59,7 @@ class Context(Experiment):
             for batch, context in self.cells
         ]
 
-    def read(self, rows: Sequence[Row]) -> str:
+    def read(self, rows: Sequence[LabRow]) -> str:
         shares = [self.kv_share(*cell) for cell in self.cells]
         growth = []
         for series in dict.fromkeys(row.series for row in rows):

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from costmodel.account import LostCause
 from lab.experiments.base import Bench, Experiment, decode_steps, together
-from lab.measure.outcome import Account, Row
+from lab.measure.outcome import Account, LabRow
 from lab.measure.server import StepView, median_step
 
 
@@ -25,9 +25,9 @@ class KVCache(Experiment):
     def contexts(self) -> tuple[int, ...]:
         return (64, 128) if self.short else (64, 128, 256, 512, 1024)
 
-    def predict(self) -> list[Row]:
+    def predict(self) -> list[LabRow]:
         return [
-            Row(series="floor", x=context, predicted=self._ratio(context))
+            LabRow(series="floor", x=context, predicted=self._ratio(context))
             for context in self.contexts
         ]
 
@@ -35,7 +35,7 @@ class KVCache(Experiment):
         known = context + self.output // 2
         return self.subject.prefill(known + 1).s / self.subject.decode(1, known).s
 
-    def measure(self, bench: Bench, rows: Sequence[Row]) -> list[Row]:
+    def measure(self, bench: Bench, rows: Sequence[LabRow]) -> list[LabRow]:
         budget = ("--max-num-batched-tokens", str(max(self.contexts) + self.output))
         steps = {
             switch: self._steps(bench, switch, budget, tick=switch == "off")
@@ -57,7 +57,7 @@ class KVCache(Experiment):
                     bench.tick()
         return found
 
-    def facts(self, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    def facts(self, rows: Sequence[LabRow]) -> list[tuple[str, str, str]]:
         facts = []
         for row in rows:
             measured = "n/a" if row.measured is None else f"{row.measured:.2f} ×"
@@ -74,7 +74,7 @@ class KVCache(Experiment):
         )
         return without.flops / cached.flops, without.bytes / cached.bytes
 
-    def read(self, rows: Sequence[Row]) -> str:
+    def read(self, rows: Sequence[LabRow]) -> str:
         known = [row for row in rows if row.measured]
         if not known:
             return "Nothing was measured."
@@ -95,7 +95,7 @@ def recomputes(step: StepView, context: int) -> bool:
     return len(step.slices) == 1 and step.slices[0].start == 0 and step.slices[0].length > context
 
 
-def compared(row: Row, cached: list[StepView], without: list[StepView]) -> Row:
+def compared(row: LabRow, cached: list[StepView], without: list[StepView]) -> LabRow:
     fast, slow = median_step(cached), median_step(without)
     if fast is None or slow is None:
         return row

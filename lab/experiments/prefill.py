@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lab.experiments.base import Bench, Experiment, together, with_median
-from lab.measure.outcome import Row, merged
+from lab.measure.outcome import LabRow, merged
 from lab.measure.server import StepSlice, StepView
 
 OUTPUT_TOKENS = 4  # one alone may be a special token: it has no text, and is taken for no answer
@@ -25,13 +25,13 @@ class Prefill(Experiment):
     def lengths(self) -> tuple[int, ...]:
         return (16, 128) if self.short else (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
-    def predict(self) -> list[Row]:
+    def predict(self) -> list[LabRow]:
         return [
-            Row(series="prefill", x=length, predicted=self.subject.prefill(length).s * 1e3)
+            LabRow(series="prefill", x=length, predicted=self.subject.prefill(length).s * 1e3)
             for length in self.lengths
         ]
 
-    def measure(self, bench: Bench, rows: Sequence[Row]) -> list[Row]:
+    def measure(self, bench: Bench, rows: Sequence[LabRow]) -> list[LabRow]:
         done = []
         with bench.serve("--max-num-batched-tokens", str(max(self.lengths))) as server:
             for row in rows:
@@ -45,7 +45,7 @@ class Prefill(Experiment):
                 bench.tick()
         return done
 
-    def read(self, rows: Sequence[Row]) -> str:
+    def read(self, rows: Sequence[LabRow]) -> str:
         balance = next(
             (int(row.x) for row in rows if not self.subject.prefill(int(row.x)).memory_bound), None
         )
@@ -65,7 +65,7 @@ class Prefill(Experiment):
         )
 
     @staticmethod
-    def _reached(row: Row) -> str:
+    def _reached(row: LabRow) -> str:
         assert row.measured is not None
         return f"{row.predicted / row.measured:.0%}"
 

@@ -9,8 +9,8 @@ from typing import Any
 from core.inputs.quantities import scaled
 from costmodel.floor import memory_peak
 from lab.experiments.base import Bench, Experiment
-from lab.measure.outcome import Account, Row, merged
-from lab.measure.server import Load
+from lab.measure.outcome import Account, LabRow, merged
+from lab.measure.server import LoadResult
 from loadgen.load.spec import PlanSpec
 from loadgen.run.scrape import divide
 
@@ -34,13 +34,13 @@ class Reference(Experiment):
     def plan(self) -> PlanSpec:
         return PlanSpec(rate=4.0, requests=8) if self.short else PlanSpec(rate=1.0, requests=60)
 
-    def predict(self) -> list[Row]:
+    def predict(self) -> list[LabRow]:
         return [
-            Row(series="floor", x="TTFT", predicted=self.subject.prefill(self.prompt).s * 1e3),
-            Row(series="floor", x="ITL", predicted=self.subject.decode(1, self.context).s * 1e3),
+            LabRow(series="floor", x="TTFT", predicted=self.subject.prefill(self.prompt).s * 1e3),
+            LabRow(series="floor", x="ITL", predicted=self.subject.decode(1, self.context).s * 1e3),
         ]
 
-    def measure(self, bench: Bench, rows: Sequence[Row]) -> list[Row]:
+    def measure(self, bench: Bench, rows: Sequence[LabRow]) -> list[LabRow]:
         with bench.serve() as server:
             load = server.load(self.plan)
         self._seen = seen(load)
@@ -52,7 +52,7 @@ class Reference(Experiment):
             bench.tick()
         return done
 
-    def facts(self, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    def facts(self, rows: Sequence[LabRow]) -> list[tuple[str, str, str]]:
         totals, peaks = self.subject.totals, self.subject.peaks
         kv_bytes = SHARE_CONTEXT * totals.kv_token_bytes
         work = totals.work(1, SHARE_CONTEXT, 1)
@@ -78,7 +78,7 @@ class Reference(Experiment):
             ("mean batch", "1", self._seen.get("batch", "")),
         ]
 
-    def read(self, rows: Sequence[Row]) -> str:
+    def read(self, rows: Sequence[LabRow]) -> str:
         ttft, itl = rows
         if not (ttft.measured and itl.measured and itl.account and ttft.account):
             return "Nothing was measured."
@@ -92,7 +92,7 @@ class Reference(Experiment):
         )
 
 
-def seen(load: Load) -> dict[str, str]:
+def seen(load: LoadResult) -> dict[str, str]:
     """Write what the counters say beside the predictions."""
     window, summary = load.window, load.summary
     batch = summary.server and summary.server.mean_batch
@@ -107,13 +107,13 @@ def seen(load: Load) -> dict[str, str]:
     }
 
 
-def per_step(load: Load) -> Account:
+def per_step(load: LoadResult) -> Account:
     """Split the mean step, and what lies outside the engine per token."""
     steps = load.window.grew("floorline_step_duration_seconds_count") or 1.0
     return over(load.account(), steps, (load.summary.metrics["itl"].mean or 0.0) / 1e3)
 
 
-def per_request(load: Load) -> Account:
+def per_request(load: LoadResult) -> Account:
     """Split the mean prefilling step; the rest of a TTFT is waiting, HTTP and the client."""
     accounts = [step.account() for step in load.steps if step.kind != "decode"]
     ttft_s = (load.summary.metrics["ttft"].mean or 0.0) / 1e3

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from core.settings import SchedulerSettings
 from lab.experiments.base import Bench, Experiment
-from lab.measure.outcome import Row
+from lab.measure.outcome import LabRow
 from lab.measure.server import Server
 from loadgen.load.spec import PlanSpec
 from loadgen.run.scrape import divide
@@ -42,13 +42,15 @@ class Saturation(Experiment):
         decode_s = self.subject.decode(MAX_BATCH, self.prompt + self.output // 2).s / MAX_BATCH
         return 1 / (prefill_s + self.output * decode_s)
 
-    def predict(self) -> list[Row]:
-        rates = [Row(series="rate", x=rate, predicted=min(rate, self.knee)) for rate in self.rates]
-        return [*rates, Row(series="knee", x=round(self.knee, 1), predicted=self.knee)]
+    def predict(self) -> list[LabRow]:
+        rates = [
+            LabRow(series="rate", x=rate, predicted=min(rate, self.knee)) for rate in self.rates
+        ]
+        return [*rates, LabRow(series="knee", x=round(self.knee, 1), predicted=self.knee)]
 
-    def measure(self, bench: Bench, rows: Sequence[Row]) -> list[Row]:
+    def measure(self, bench: Bench, rows: Sequence[LabRow]) -> list[LabRow]:
         """Measure rate after rate until the server is far behind; later rows stay empty."""
-        done: list[Row] = []
+        done: list[LabRow] = []
         with bench.serve("--max-num-seqs", str(MAX_BATCH)) as server:
             for row in rows[:-1]:
                 done.append(row if done and far_behind(done[-1]) else self._at(server, row))
@@ -56,7 +58,7 @@ class Saturation(Experiment):
         bench.tick()
         return [*done, self._knee(rows[-1], done)]
 
-    def _at(self, server: Server, row: Row) -> Row:
+    def _at(self, server: Server, row: LabRow) -> LabRow:
         rate = float(row.x)
         load = server.load(PlanSpec(rate=rate, requests=max(int(rate * self.duration_s), 4)))
         rates = load.summary.rates
@@ -64,7 +66,7 @@ class Saturation(Experiment):
         return replace(row, measured=kept * rate, account=load.account(idle=True))
 
     @staticmethod
-    def _knee(row: Row, done: Sequence[Row]) -> Row:
+    def _knee(row: LabRow, done: Sequence[LabRow]) -> LabRow:
         """Take the most that was answered; without an overload no knee was seen."""
         known = [other for other in done if other.measured]
         if not known or (known[-1].measured or 0.0) >= KEEPS_UP * float(known[-1].x):
@@ -72,7 +74,7 @@ class Saturation(Experiment):
         best = max(known, key=lambda other: other.measured or 0.0)
         return replace(row, measured=best.measured, account=known[-1].account)
 
-    def read(self, rows: Sequence[Row]) -> str:
+    def read(self, rows: Sequence[LabRow]) -> str:
         known = [row for row in rows[:-1] if row.measured and row.account]
         if not known:
             return "Nothing was measured."
@@ -88,6 +90,6 @@ class Saturation(Experiment):
         )
 
 
-def far_behind(row: Row) -> bool:
+def far_behind(row: LabRow) -> bool:
     """Whether a higher rate would show nothing new; a row left empty was beyond such a one."""
     return row.measured is None or row.measured < SATURATED * float(row.x)

@@ -11,7 +11,7 @@ from core.inputs.quantities import scaled
 from costmodel.planning.totals import Width
 from lab.experiments.base import Bench, Experiment, decode_steps, together, with_median
 from lab.experiments.prefill import whole_prompt
-from lab.measure.outcome import Row
+from lab.measure.outcome import LabRow
 from lab.measure.server import Server, StepView
 
 WIDTHS: Final = ("fp32", "fp16", "int8", "int4")  # the last two need the native kernels
@@ -35,9 +35,11 @@ class Widths(Experiment):
         """Name the widths that are held against fp32."""
         return WIDTHS[1:2] if short else WIDTHS[1:]
 
-    def predict(self) -> list[Row]:
+    def predict(self) -> list[LabRow]:
         return [
-            Row(series=phase, x=width, predicted=self._ms(phase, "fp32") / self._ms(phase, width))
+            LabRow(
+                series=phase, x=width, predicted=self._ms(phase, "fp32") / self._ms(phase, width)
+            )
             for phase in ("decode", "prefill")
             for width in self.widths
         ]
@@ -48,10 +50,10 @@ class Widths(Experiment):
             return subject.decode(1, self.prompt + self.output // 2).s * 1e3
         return subject.prefill(self.prompt).s * 1e3
 
-    def measure(self, bench: Bench, rows: Sequence[Row]) -> list[Row]:
+    def measure(self, bench: Bench, rows: Sequence[LabRow]) -> list[LabRow]:
         """Measure each width on a server of its own; where none starts, its rows stay empty."""
         kv = ("--kv-dtype", self.subject.kv.name)
-        timed: dict[tuple[str, str], Row] = {}
+        timed: dict[tuple[str, str], LabRow] = {}
         for width in self.widths:
             budget = ("--max-num-batched-tokens", str(self.prompt))
             try:
@@ -64,25 +66,25 @@ class Widths(Experiment):
                 bench.tick()  # and one of prefill
         return [self._compared(row, timed) for row in rows]
 
-    def _timed(self, server: Server, width: str) -> list[Row]:
+    def _timed(self, server: Server, width: str) -> list[LabRow]:
         steps = [step for seed in (1, 2, 3) for step in self._steps(server, seed)]
         prefills = [step for step in steps if whole_prompt(step, self.prompt)]
         return [
-            with_median(Row(series="decode", x=width, predicted=0.0), decode_steps(steps, 1)),
-            with_median(Row(series="prefill", x=width, predicted=0.0), prefills),
+            with_median(LabRow(series="decode", x=width, predicted=0.0), decode_steps(steps, 1)),
+            with_median(LabRow(series="prefill", x=width, predicted=0.0), prefills),
         ]
 
     def _steps(self, server: Server, seed: int) -> list[StepView]:
         return server.load(together(1, self.prompt, self.output, seed=seed)).steps
 
     @staticmethod
-    def _compared(row: Row, timed: dict[tuple[str, str], Row]) -> Row:
+    def _compared(row: LabRow, timed: dict[tuple[str, str], LabRow]) -> LabRow:
         base, own = timed.get((row.series, "fp32")), timed.get((row.series, str(row.x)))
         if not (base and own and base.measured and own.measured):
             return row
         return replace(row, measured=base.measured / own.measured, account=own.account)
 
-    def facts(self, rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    def facts(self, rows: Sequence[LabRow]) -> list[tuple[str, str, str]]:
         facts = []
         for width in self.widths:
             flops = self.subject.stored_as(Width.parse(width)).peaks.flops
@@ -90,7 +92,7 @@ class Widths(Experiment):
             facts.append((f"peak of the arithmetic for {width}", scaled(flops.per_s, "FLOP/s"), ""))
         return facts
 
-    def read(self, rows: Sequence[Row]) -> str:
+    def read(self, rows: Sequence[LabRow]) -> str:
         known = [row for row in rows if row.measured and row.x != "fp32"]
         if not known:
             return "Nothing was measured."

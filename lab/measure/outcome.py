@@ -46,7 +46,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class LabRow:
     """One condition. `measured` and `account` are None until it was run, or where it could not."""
 
     series: str
@@ -65,7 +65,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class LabResult:
     """One experiment's whole result. `facts` are rows of (what, predicted, measured)."""
 
     number: int
@@ -74,13 +74,13 @@ class Outcome:
     quantity: str
     x_name: str
     tolerance: float
-    rows: tuple[Row, ...]
+    rows: tuple[LabRow, ...]
     facts: tuple[tuple[str, str, str], ...] = ()
     reading: str = ""
     log: bool = False
 
     @property
-    def worst(self) -> Row | None:
+    def worst(self) -> LabRow | None:
         """Find the row whose prediction misses most."""
         missed = [row for row in self.rows if row.miss is not None]
         return max(missed, key=lambda row: row.miss or 0.0, default=None)
@@ -100,7 +100,7 @@ class Outcome:
         return asdict(self) | {"flag": self.flag}
 
 
-def place(outcome: Outcome, row: Row) -> str:
+def place(outcome: LabResult, row: LabRow) -> str:
     x = f"{row.x:g}" if isinstance(row.x, float) else row.x
     return f"{row.series}, {outcome.x_name} {x}"
 

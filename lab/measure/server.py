@@ -24,7 +24,7 @@ from loadgen.load.spec import PlanSpec, RunSpec
 from loadgen.report import measure
 from loadgen.report.summary import Summary, report
 from loadgen.run.campaign import Run, run_plan
-from loadgen.run.scrape import Scrape, Window
+from loadgen.run.scrape import Scrape, ScrapeWindow
 
 _READY: Final = re.compile(r"floorline: ready on (http://\S+)\n")
 _STOP_S: Final = 45.0  # above the server's own drain
@@ -62,12 +62,12 @@ class StepsAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class LoadResult:
     """What one load showed: the client's report, and the server's counters before and after."""
 
     run: Run
     summary: Summary
-    window: Window
+    window: ScrapeWindow
     steps: list[StepView]
 
     def account(self, idle: bool = False) -> Account:
@@ -91,7 +91,7 @@ class Server:
     def scrape(self) -> Scrape:
         return Scrape(self.text("/metrics"))
 
-    def load(self, plan: PlanSpec, timeout_s: float = 600.0) -> Load:
+    def load(self, plan: PlanSpec, timeout_s: float = 600.0) -> LoadResult:
         """Send a load with loadgen and read both sides of it.
 
         Raises:
@@ -109,7 +109,7 @@ class Server:
         if summary.failed > spec.max_error_rate * summary.counted:
             raise SettingsError(f"a load failed: {_failures(run)}")
         steps = [step for step in self.steps(STEPS_KEPT) if step.index >= first_index]
-        return Load(run, summary, Window(before, self.scrape()), steps)
+        return LoadResult(run, summary, ScrapeWindow(before, self.scrape()), steps)
 
     def steps(self, count: int) -> list[StepView]:
         """Read the last `count` step records that the server keeps, oldest first."""

@@ -18,7 +18,7 @@ from costmodel.planning.scenario import Scenario, curve
 from lab.plan.question import Question
 
 
-def answer(question: Question) -> dict[str, Any]:
+def answer_question(question: Question) -> dict[str, Any]:
     """Answer for every device; the model's own numbers stand once."""
     scenarios = [question.scenario(device) for device in question.devices]
     priced = zip(scenarios, question.prices, strict=True)

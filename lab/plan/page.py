@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import plotly.graph_objects as go
 
-from lab.plan.text import render
+from lab.plan.text import render_plan
 from loadgen.show.page import COLOURS, Page, bars, figure, line
 
 UNFIT: Final = " (does not fit)"
@@ -20,7 +20,7 @@ def plan_page(plan: dict[str, Any]) -> Page:
     sampled = any(device["curve"] for device in devices)
     plots = [throughput_latency(plan), bytes_per_step(plan)] if sampled else []
     plots += [lever_bars(device) for device in devices if device["levers"]]
-    return Page(f"floorline plan: {plan['model']['name']}", render(plan), *plots)
+    return Page(f"floorline plan: {plan['model']['name']}", render_plan(plan), *plots)
 
 
 def throughput_latency(plan: dict[str, Any]) -> go.Figure:

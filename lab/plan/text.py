@@ -16,7 +16,7 @@ _KV_FLAGS: Final = "--layers, --kv-heads and --head-dim"
 _UNFIT: Final = "if it fitted: "
 
 
-def render(plan: dict[str, Any]) -> str:
+def render_plan(plan: dict[str, Any]) -> str:
     """Write the whole plan: one device in full, or several in one table."""
     devices = plan["devices"]
     lines = [*model_lines(plan), ""]

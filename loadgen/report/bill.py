@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from loadgen.report.measure import Throughput, total
 from loadgen.run.record import OK, Record
-from loadgen.run.scrape import Scrape, Window, divide
+from loadgen.run.scrape import Scrape, ScrapeWindow, divide
 
 NUSD_PER_USD = 1e9
 
@@ -41,7 +41,7 @@ def bill_of(
     server meanwhile.
     """
     billed = [record for record in records if record.usage]
-    window = Window(scrapes[0], scrapes[-1]) if len(scrapes) > 1 else None
+    window = ScrapeWindow(scrapes[0], scrapes[-1]) if len(scrapes) > 1 else None
     received = window.grew("floorline_requests_received_total") if window else None
     alone = received is not None and round(received) == len(records)
     complete = bool(billed) and all(record.outcome == OK for record in records)

@@ -11,7 +11,7 @@ from statistics import fmean
 
 from loadgen.report.measure import answered
 from loadgen.run.record import Record
-from loadgen.run.scrape import Scrape, Window, divide
+from loadgen.run.scrape import Scrape, ScrapeWindow, divide
 
 RUNNING = (
     "floorline_requests_running",
@@ -47,7 +47,7 @@ def server_view(scrapes: Sequence[Scrape], warmup_s: float) -> ServerView | None
     inside = [scrape for scrape in scrapes if scrape.t_s >= warmup_s]
     if len(inside) < 2:
         return None
-    window = Window(inside[0], inside[-1])
+    window = ScrapeWindow(inside[0], inside[-1])
     step, floor = "floorline_step_duration_seconds", "floorline_step_floor_seconds"
     busy_s = window.grew(f"{step}_sum")
     moved = divide(window.grew("floorline_bytes_moved_total"), busy_s)

@@ -13,7 +13,7 @@ from typing import Final
 from costmodel.planning.capacity import decode_ceiling_tokens_per_s
 from loadgen.report.measure import answered
 from loadgen.run.record import Record
-from loadgen.run.scrape import Scrape, Window, divide
+from loadgen.run.scrape import Scrape, ScrapeWindow, divide
 
 _POINTS: Final = 60  # of the floor curve
 
@@ -39,7 +39,7 @@ def work_of(scrapes: Sequence[Scrape], records: Sequence[Record]) -> ServerWork 
     known = [r for r in answered(records) if r.output_tokens is not None]
     if len(scrapes) < 2 or not known:
         return None
-    window, last = Window(scrapes[0], scrapes[-1]), scrapes[-1]
+    window, last = ScrapeWindow(scrapes[0], scrapes[-1]), scrapes[-1]
 
     def grew(name: str, **labels: str) -> float:
         return window.grew(f"floorline_{name}", **labels) or 0.0

@@ -18,7 +18,7 @@ from loadgen.run.client import Client
 from loadgen.run.player import Clock, Health, Job, Played, Player, clock_from, progress_line
 from loadgen.run.record import Record
 from loadgen.run.scrape import Scrape
-from loadgen.run.target import Conversation, Target, inspect
+from loadgen.run.target import Dialogue, Target, inspect
 from loadgen.run.workers import Remote, share_out
 
 START_S = 0.2  # between the last worker's readiness and the start of the clock
@@ -148,7 +148,7 @@ async def _warm(client: Client, plan: Plan, target: Target) -> None:
 
     async def once(planned: Planned) -> None:
         async with places:
-            body = {"max_tokens": 1, **Conversation(target).say(planned)}
+            body = {"max_tokens": 1, **Dialogue(target).say(planned)}
             await client.ask(target.path, body, timeout_s=60.0)
 
     await asyncio.gather(*map(once, plan.requests))

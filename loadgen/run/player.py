@@ -14,7 +14,7 @@ from loadgen.load.plan import Planned
 from loadgen.load.spec import RunSpec
 from loadgen.run.client import Client
 from loadgen.run.record import CANCELLED, INTERRUPTED, Exchange, Reading, Record, read_record
-from loadgen.run.target import Conversation, Target
+from loadgen.run.target import Dialogue, Target
 
 Clock = Callable[[], float]  # seconds since the start of the run; negative before it
 
@@ -133,7 +133,7 @@ class Player:
 
     async def _session(self, turns: list[Planned], due_s: float | None) -> None:
         """Send turns one after another; `due_s` None is at once."""
-        conversation = Conversation(self._target)
+        conversation = Dialogue(self._target)
         for n, planned in enumerate(turns):
             body = self._body(conversation, planned)
             intended_s = self._clock() if due_s is None else due_s
@@ -160,7 +160,7 @@ class Player:
             if content := Reading.of(exchange, only_first=True).content:
                 self.progress.ttft_s.append(content[0][0] - exchange.intended_s)
 
-    def _body(self, conversation: Conversation, planned: Planned) -> bytes:
+    def _body(self, conversation: Dialogue, planned: Planned) -> bytes:
         fields = {
             **conversation.say(planned),
             "max_tokens": planned.output_tokens,

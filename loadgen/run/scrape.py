@@ -34,7 +34,7 @@ class Scrape:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ScrapeWindow:
     """Differences between two readings."""
 
     first: Scrape

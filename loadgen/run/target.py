@@ -34,7 +34,7 @@ WORDS = tuple(_COMMON.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Prompts:
+class PromptSource:
     """How prompts are made for one server.
 
     `pool` holds token ids, or words (each sent with a space before it); `exact` says that a prompt
@@ -70,7 +70,7 @@ class Target:
     url: str
     model: str
     api: str
-    prompts: Prompts
+    prompts: PromptSource
     floorline: bool  # its /metrics are Floorline's
     metrics: bool
 
@@ -80,7 +80,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class Conversation:
+class Dialogue:
     """The prompt of a session's next turn: all turns and answers before it, and what is new.
 
     Mutates: `say` and `hear` lengthen the history.
@@ -112,7 +112,7 @@ class Conversation:
         self.tokens += len(answer.token_ids) if self.target.prompts.as_ids else used
 
 
-APPROXIMATE = Prompts(WORDS, False, "words, approximate")
+APPROXIMATE = PromptSource(WORDS, False, "words, approximate")
 
 
 async def inspect(client: Client, spec: RunSpec, plan: Plan) -> Target:
@@ -152,18 +152,18 @@ async def _model(client: Client, spec: RunSpec) -> tuple[str, dict[str, Any]]:
     return model, cards.get(model, {})
 
 
-async def _prompts(client: Client, spec: RunSpec, model: str, card: dict[str, Any]) -> Prompts:
+async def _prompts(client: Client, spec: RunSpec, model: str, card: dict[str, Any]) -> PromptSource:
     """Choose the most exact prompts that the server can take; vLLM and llama.cpp can tokenize."""
     vocab_size, text = card.get("vocab_size"), text_of(WORDS)
     if spec.api == "completions" and isinstance(vocab_size, int):
-        return Prompts(range(vocab_size), True, "token ids, exact")
+        return PromptSource(range(vocab_size), True, "token ids, exact")
     fields = {"model": model, "prompt": text, "content": text, "add_special_tokens": False}
     answer = await client.ask("/tokenize", fields)
     ids: list[Any] = []
     with suppress(ValueError, KeyError, TypeError):
         ids = [token for token in answer.json()["tokens"] if isinstance(token, int)]
     if spec.api == "completions" and ids:
-        return Prompts(list(dict.fromkeys(ids)), True, "token ids from /tokenize, exact")
+        return PromptSource(list(dict.fromkeys(ids)), True, "token ids from /tokenize, exact")
     if len(ids) == len(WORDS):
         label = "words of one token by /tokenize; the template adds its own"
         return replace(APPROXIMATE, label=label)
@@ -172,7 +172,7 @@ async def _prompts(client: Client, spec: RunSpec, model: str, card: dict[str, An
 
 async def _try_one(client: Client, spec: RunSpec, target: Target) -> Target:
     """Generate one token, and fall back to words where the server takes no token ids."""
-    body = {"max_tokens": 1, **Conversation(target).say(PROBE), **(spec.body or {})}
+    body = {"max_tokens": 1, **Dialogue(target).say(PROBE), **(spec.body or {})}
     answer = await client.ask(target.path, body, spec.timeout)
     if answer.status_code == 200:
         return target

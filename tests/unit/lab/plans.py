@@ -8,9 +8,9 @@ from typing import Any
 
 from core.formats import MatrixFormat, Storage
 from lab.commands import add_commands
-from lab.plan.answer import answer
+from lab.plan.answer import answer_question
 from lab.plan.question import Question
-from lab.plan.text import render
+from lab.plan.text import render_plan
 
 SEVEN_B = ("--params", "7e9", "--dtype", "bf16")
 SEVEN_B_HEADS = (*SEVEN_B, "--layers", "32", "--kv-heads", "32", "--head-dim", "128")
@@ -31,12 +31,12 @@ def asked(*words: str) -> Question:
 
 def plan(*words: str) -> dict[str, Any]:
     """Give the plan as its JSON is read back, so that nothing in it is no JSON."""
-    shown: dict[str, Any] = json.loads(json.dumps(answer(asked(*words)), allow_nan=False))
+    shown: dict[str, Any] = json.loads(json.dumps(answer_question(asked(*words)), allow_nan=False))
     return shown
 
 
 def text(*words: str) -> str:
-    return render(answer(asked(*words)))
+    return render_plan(answer_question(asked(*words)))
 
 
 def only(plan: dict[str, Any]) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from costmodel.planning.totals import Width
-from lab.measure.server import Load, StepSlice, StepView
+from lab.measure.server import LoadResult, StepSlice, StepView
 from lab.measure.subject import Subject
 from loadgen.load.plan import make_plan
 from loadgen.load.spec import PlanSpec
 from loadgen.report.join import ServerView
-from loadgen.run.scrape import Scrape, Window
+from loadgen.run.scrape import Scrape, ScrapeWindow
 from tests.unit.costmodel.models import TINYGPT, peaks
 from tests.unit.loadgen.summaries import summary_of
 
@@ -58,7 +58,7 @@ class ScriptedServer:
     def scrape(self) -> Scrape:
         return Scrape(METRICS)
 
-    def load(self, plan: PlanSpec) -> Load:
+    def load(self, plan: PlanSpec) -> LoadResult:
         planned = make_plan(plan).requests
         prompt, output, batch = planned[0].prompt_tokens, planned[0].output_tokens, len(planned)
         prefill = self.subject.prefill(prompt).s * 1e3
@@ -84,7 +84,7 @@ class ScriptedServer:
                 "itl": replace(empty.metrics["itl"], mean=SLOWDOWN * decode),
             },
         )
-        return Load(None, summary, Window(Scrape(""), self.scrape()), steps)  # type: ignore[arg-type]
+        return LoadResult(None, summary, ScrapeWindow(Scrape(""), self.scrape()), steps)  # type: ignore[arg-type]
 
 
 class ScriptedServers:

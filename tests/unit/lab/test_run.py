@@ -12,7 +12,7 @@ import pytest
 from core.errors import SettingsError
 from lab.commands import add_commands
 from lab.experiments.context import Context
-from lab.measure.outcome import Account, Outcome, Row, merged
+from lab.measure.outcome import Account, LabResult, LabRow, merged
 from lab.measure.subject import peaks_of
 from lab.report import page_of, text_of
 from lab.run import Lab, run_lab
@@ -62,7 +62,7 @@ def test_a_run_leaves_a_page_and_its_numbers(tmp_path: Path, capsys) -> None:
 def test_an_interrupt_keeps_what_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    def interrupted(self: Context, bench: object, rows: Sequence[Row]) -> list[Row]:
+    def interrupted(self: Context, bench: object, rows: Sequence[LabRow]) -> list[LabRow]:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Context, "measure", interrupted)
@@ -77,7 +77,7 @@ def test_an_interrupt_keeps_what_is_done(
 def test_an_experiment_that_fails_says_why_and_the_next_one_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(self: Context, bench: object, rows: Sequence[Row]) -> list[Row]:
+    def failing(self: Context, bench: object, rows: Sequence[LabRow]) -> list[LabRow]:
         raise SettingsError("a server did not start: no memory")
 
     monkeypatch.setattr(Context, "measure", failing)
@@ -125,8 +125,8 @@ def test_peaks_are_read_off_the_metrics_and_unknown_ones_predict_nothing() -> No
     assert peaks_of(Scrape(METRICS), cache_bytes=2**25) is None
 
 
-def outcome(*rows: Row) -> Outcome:
-    return Outcome(
+def outcome(*rows: LabRow) -> LabResult:
+    return LabResult(
         number=9,
         title="T",
         question="Q?",
@@ -140,14 +140,14 @@ def outcome(*rows: Row) -> Outcome:
 
 
 def test_a_prediction_within_the_factor_is_not_flagged_either_way() -> None:
-    assert outcome(Row(series="a", x=1, predicted=2.0, measured=3.9)).flag is None
-    assert outcome(Row(series="a", x=1, predicted=2.0, measured=1.1)).flag is None
-    too_slow = outcome(Row(series="a", x=1, predicted=2.0, measured=9.0)).flag
+    assert outcome(LabRow(series="a", x=1, predicted=2.0, measured=3.9)).flag is None
+    assert outcome(LabRow(series="a", x=1, predicted=2.0, measured=1.1)).flag is None
+    too_slow = outcome(LabRow(series="a", x=1, predicted=2.0, measured=9.0)).flag
     assert too_slow == (
         "The prediction misses by 4.5 × at a, x 1, more than the stated 2 ×."
         " No account of its time was kept."
     )
-    too_fast = outcome(Row(series="a", x=1, predicted=9.0, measured=2.0)).flag
+    too_fast = outcome(LabRow(series="a", x=1, predicted=9.0, measured=2.0)).flag
     assert too_fast is not None
     assert "4.5 ×" in too_fast
 
@@ -161,8 +161,8 @@ def test_accounts_add_up_and_are_told_largest_first() -> None:
 
 
 def test_a_condition_that_could_not_be_measured_is_shown_as_such() -> None:
-    text = text_of(outcome(Row(series="a", x="int4", predicted=2.0)))
+    text = text_of(outcome(LabRow(series="a", x="int4", predicted=2.0)))
     assert "int4" in text
     assert "n/a" in text
-    page = page_of("lab", "conditions", [outcome(Row(series="a", x="int4", predicted=2.0))])
+    page = page_of("lab", "conditions", [outcome(LabRow(series="a", x="int4", predicted=2.0))])
     assert page is not None

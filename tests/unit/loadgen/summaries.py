@@ -9,12 +9,12 @@ from loadgen.load.plan import make_plan
 from loadgen.load.spec import PlanSpec, RunSpec
 from loadgen.report.summary import Summary, report
 from loadgen.run.campaign import Run
-from loadgen.run.target import Prompts, Target
+from loadgen.run.target import PromptSource, Target
 
 
 def summary_of(mean_inflight: float = 0.0, **more: Any) -> Summary:
     """Report on a plan of which nothing was sent, with the fields in `more` instead of its own."""
-    prompts = Prompts(pool=[1], exact=True, label="token ids, exact")
+    prompts = PromptSource(pool=[1], exact=True, label="token ids, exact")
     target = Target(
         "http://nowhere", "none", "completions", prompts, floorline=False, metrics=False
     )

@@ -19,8 +19,8 @@ from lab.experiments.prefill import Prefill
 from lab.experiments.reference import Reference
 from lab.experiments.saturation import Saturation
 from lab.experiments.widths import Widths
-from lab.measure.outcome import Outcome
-from lab.measure.server import Load
+from lab.measure.outcome import LabResult
+from lab.measure.server import LoadResult
 from lab.measure.simulate import makespan_s
 from lab.run import predictions
 from loadgen.load.spec import PlanSpec
@@ -30,7 +30,7 @@ from tests.unit.lab.subjects import SLOWDOWN, SUBJECT, ScriptedServer, ScriptedS
 GOLDEN = json.loads((Path(__file__).parent / "golden/predictions.json").read_text())
 
 
-def run(kind: type[Experiment], short: bool = False) -> tuple[Outcome, ScriptedServers, int]:
+def run(kind: type[Experiment], short: bool = False) -> tuple[LabResult, ScriptedServers, int]:
     """Run an experiment on scripted servers; give its outcome, the servers and the ticks."""
     servers, ticks = ScriptedServers(), 0
 
@@ -43,7 +43,7 @@ def run(kind: type[Experiment], short: bool = False) -> tuple[Outcome, ScriptedS
     return experiment.outcome(rows), servers, ticks
 
 
-def facts(outcome: Outcome) -> dict[str, tuple[str, str]]:
+def facts(outcome: LabResult) -> dict[str, tuple[str, str]]:
     return {what: (predicted, measured) for what, predicted, measured in outcome.facts}
 
 
@@ -199,7 +199,7 @@ class Apart(ScriptedServer):
         super().__init__(SUBJECT)
         self.apart, self.loads = apart, 0
 
-    def load(self, plan: PlanSpec) -> Load:
+    def load(self, plan: PlanSpec) -> LoadResult:
         self.loads += 1
         load = super().load(plan)
         return load if self.loads > self.apart else replace(load, steps=[])
