@@ -13,6 +13,7 @@ from typing import Any
 from core.errors import SettingsError
 from core.inputs.options import named
 from lab.plan.answer import answer_question
+from lab.plan.figures import as_json
 from lab.plan.question import Question, add_options
 from lab.plan.text import render_plan
 from loadgen.load.spec import filename
@@ -47,7 +48,7 @@ def plan_command(given: argparse.Namespace) -> int:
         from lab.plan.page import plan_page
 
         plan_page(plan).write(Path(given.html))
-    print(json.dumps(plan, indent=1) if given.json else render_plan(plan))
+    print(json.dumps(as_json(plan), indent=1) if given.json else render_plan(plan))
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from core.formats import MatrixFormat, Storage
 from lab.commands import add_commands
 from lab.plan.answer import answer_question
+from lab.plan.figures import as_json
 from lab.plan.question import Question
 from lab.plan.text import render_plan
 
@@ -31,7 +32,8 @@ def asked(*words: str) -> Question:
 
 def plan(*words: str) -> dict[str, Any]:
     """Give the plan as its JSON is read back, so that nothing in it is no JSON."""
-    shown: dict[str, Any] = json.loads(json.dumps(answer_question(asked(*words)), allow_nan=False))
+    found = as_json(answer_question(asked(*words)))
+    shown: dict[str, Any] = json.loads(json.dumps(found, allow_nan=False))
     return shown
 
 

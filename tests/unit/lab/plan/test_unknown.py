@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from core.inputs.quantities import counted
+from lab.plan.answer import answer_question
 from lab.plan.page import plan_page
-from tests.unit.lab.plans import BILLION, SEVEN_B, SEVEN_B_HEADS, only, plan, text
+from tests.unit.lab.plans import BILLION, SEVEN_B, SEVEN_B_HEADS, asked, only, plan, text
 
 BARE_DEVICE = ("--peak-bandwidth", "100GB/s")
 FLAGS = "--layers, --kv-heads and --head-dim"
@@ -172,7 +173,7 @@ def test_at_batch_1_nothing_is_said_twice() -> None:
 
 def test_a_page_has_no_plot_of_what_is_not_known(tmp_path: Path) -> None:
     def page(*words: str) -> str:
-        plan_page(plan(*words)).write(tmp_path / "plan.html")
+        plan_page(answer_question(asked(*words))).write(tmp_path / "plan.html")
         return (tmp_path / "plan.html").read_text()
 
     plot = 'class="plotly-graph-div"'
