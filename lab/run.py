@@ -37,11 +37,11 @@ Serve = Callable[..., AbstractContextManager[Server]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lab:
-    """What to run, on what, and where to put it. `flags` are for every server."""
+    """What to run, on what, and where to put it."""
 
     numbers: tuple[int, ...]
     model: str
-    flags: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()  # for every server
     short: bool = False
     out: Path | None = None
 
@@ -83,7 +83,7 @@ def run_lab(lab: Lab, serve: Serve) -> int:
 def learn(lab: Lab, serve: Serve) -> Subject:
     """Ask the engine what the model is, and a server of each width for the machine's peaks.
 
-    Cost: a start for each width, where narrower ones are compared; the peaks are measured anew.
+    Cost: a start for each width, where narrower ones are compared; the peaks are measured again.
     Raises:
         SettingsError: no peak is known, so that nothing can be predicted.
     """

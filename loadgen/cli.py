@@ -133,7 +133,7 @@ def compare_command(given: Namespace) -> int:
 
 
 def report_command(given: Namespace) -> int:
-    """Show a stored run again, and draw its page anew."""
+    """Show a stored run again, and draw its page again."""
     summary, records = read_run(given.folder)
     _write_page(prepare_folder(given.folder), summary, records)
     print(render_run(summary))
@@ -163,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # whoever read our output has enough; Python must not write the rest when it exits
+        # the reader closed the pipe; Python must not write the rest when it exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
 

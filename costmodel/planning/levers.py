@@ -21,10 +21,10 @@ EXAMPLE_SPECULATION: Final = Speculation(drafts=4, acceptance=0.7, cost_ratio=0.
 
 @dataclass(frozen=True)
 class Lever:
-    """A changed scenario and the batch to run it at, beside the term that the change acts on."""
+    """A changed scenario, and the batch to run it at."""
 
     name: str
-    term: str
+    term: str  # what the change acts on
     scenario: Scenario
     batch: int
 
@@ -38,9 +38,10 @@ class Lever:
 
 
 def levers(base: Scenario, batch: int, speculation: Speculation | None) -> Iterator[Lever]:
-    """Yield every lever that can still be pulled; a width that is already reached is none.
+    """Yield every lever that still helps and whose gain is known.
 
-    Nor is one whose gain nobody knows: none at all without KV, more FLOP/s where they are unknown.
+    A width that is already reached does not help. Without KV no gain is known; without the device's
+    FLOP/s, that of more of them is not.
     """
     if not base.kv_known:
         return

@@ -19,10 +19,10 @@ TRIES = 3  # of a load whose requests did not meet
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What a measurement works with. `serve` takes flags; `tick` is called after each row."""
+    """What a measurement works with."""
 
-    serve: Callable[..., AbstractContextManager[Server]]
-    tick: Callable[[], None]
+    serve: Callable[..., AbstractContextManager[Server]]  # takes flags
+    tick: Callable[[], None]  # is called after each row
 
 
 class Experiment(ABC):
@@ -82,7 +82,7 @@ def together(requests: int, prompt: int, output: int, seed: int = 7) -> PlanSpec
 
 
 def decode_steps(steps: Sequence[StepView], batch: int) -> list[StepView]:
-    """Keep the steps in which `batch` requests decoded and nobody prefilled."""
+    """Keep the steps in which `batch` requests decoded and none prefilled."""
     return [step for step in steps if step.kind == "decode" and len(step.slices) == batch]
 
 

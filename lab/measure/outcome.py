@@ -47,12 +47,12 @@ class Account:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabRow:
-    """One condition. `measured` and `account` are None until it was run, or where it could not."""
+    """One condition: what was predicted, and what was measured."""
 
     series: str
     x: float | str
     predicted: float
-    measured: float | None = None
+    measured: float | None = None  # None before it was run, and if it could not be
     account: Account | None = None
 
     @property
@@ -66,7 +66,7 @@ class LabRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabResult:
-    """One experiment's whole result. `facts` are rows of (what, predicted, measured)."""
+    """One experiment's whole result."""
 
     number: int
     title: str
@@ -75,7 +75,7 @@ class LabResult:
     x_name: str
     tolerance: float
     rows: tuple[LabRow, ...]
-    facts: tuple[tuple[str, str, str], ...] = ()
+    facts: tuple[tuple[str, str, str], ...] = ()  # (what, predicted, measured)
     reading: str = ""
     log: bool = False
 

@@ -95,8 +95,8 @@ class Server:
         """Send a load with loadgen and read both sides of it.
 
         Raises:
-            SettingsError: more than 5 % of its requests failed: what it shows is worth nothing.
-            KeyboardInterrupt: the user has enough.
+            SettingsError: too many of its requests failed, so that its numbers mean nothing.
+            KeyboardInterrupt: the user interrupted it.
         """
         last = self.steps(1)
         first_index = last[-1].index + 1 if last else 0
@@ -118,7 +118,7 @@ class Server:
 
 
 def _failures(run: Run) -> str:
-    """Name the outcomes of the requests that failed, and what the first one was told."""
+    """Name the outcomes of the requests that failed, and the detail of the first one."""
     failed = [record for record in run.records if record.failed]
     named = ", ".join(f"{n} {outcome}" for outcome, n in measure.outcomes(failed).items())
     return " ".join(f"{named}: {failed[0].detail}".split())[:300]

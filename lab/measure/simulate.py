@@ -13,12 +13,12 @@ from lab.measure.subject import Subject
 
 @dataclass(slots=True)
 class Simulated:
-    """One request. `computed` counts its tokens with KV, `made` those that it has sampled."""
+    """One request."""
 
     prompt: int
     output: int
-    computed: int = 0
-    made: int = 0
+    computed: int = 0  # tokens with KV
+    made: int = 0  # tokens that it has sampled
 
     @property
     def pending(self) -> int:
@@ -34,7 +34,7 @@ def makespan_s(
 ) -> float:
     """Time (prompt, output) requests that all wait from the start, in steps of `budget` tokens.
 
-    First come, first served; those who run already come before those who join.
+    First come, first served; running requests come before those that join.
     """
     waiting = deque(Simulated(*pair) for pair in lengths)
     running: list[Simulated] = []

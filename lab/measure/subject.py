@@ -15,7 +15,7 @@ from loadgen.run.scrape import Scrape
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """`peaks_by_width` holds the peaks of other widths, where their arithmetic has its own.
+    """What is measured: a model at given widths on this machine.
 
     Invariant: both rates of all peaks are known; without them there is nothing to predict.
     """
@@ -24,6 +24,7 @@ class Subject:
     weights: Width
     kv: Width
     peaks: Peaks
+    # of other widths, where their arithmetic has peaks of its own
     peaks_by_width: Mapping[str, Peaks] = field(default_factory=dict)
 
     @cached_property
@@ -49,7 +50,7 @@ class Subject:
 
 
 def peaks_of(scrape: Scrape, cache_bytes: int) -> Peaks | None:
-    """Read the peaks that a server divides by; None where it knows none."""
+    """Read the peaks that a server divides by; None if it does not know them."""
     source = PeakSource.MEASURED
     dram = scrape.total("floorline_peak_bytes_per_second", level="dram")
     cache = scrape.total("floorline_peak_bytes_per_second", level="cache")

@@ -27,5 +27,5 @@ def describe(model: str) -> Description:
     if done.returncode != 0:
         last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason told"])[-1]
         reason = last.removeprefix("floorline: error: ")
-        raise SettingsError(reason.removeprefix("--"))  # the model is no flag here: it stands alone
+        raise SettingsError(reason.removeprefix("--"))  # here the model is an argument, not a flag
     return description_from_json(done.stdout)

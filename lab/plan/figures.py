@@ -1,7 +1,7 @@
 """A plan's figures as typed records, from which text, JSON and page are drawn.
 
 Names end in their unit; None is "not known", or "no limit" where it stands for a count. `fits` says
-of each rate whether the device can hold what it takes: where it is false, nobody reaches it.
+of each rate whether the device can hold what it takes: where it is false, the rate is out of reach.
 The fields' names and order are those of the JSON. Nothing is computed here.
 """
 

@@ -1,7 +1,7 @@
 """A plan for the terminal, drawn from the answer. Nothing is computed here.
 
-What is not known is n/a beside the flag that would tell; what is no more than a bound says of what;
-what the device cannot hold says so.
+An unknown number is n/a, beside the flag that would give it. A bound says of what it is one. What
+the device cannot hold says so.
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-MAX_VARIATION = 1e3  # of gamma, and 1 / it the least: far beyond, its shape is no float
-MOST = 10**9  # of anything counted, of a rate, and 1 / it the least rate: no sum leaves the floats
-MAX_EXPONENT = 700.0  # exp of more is no float
+MAX_VARIATION = 1e3  # of gamma; the least is its inverse. Far beyond, the shape overflows
+MOST = 10**9  # of a count or a rate; the least rate is its inverse. So no sum overflows
+MAX_EXPONENT = 700.0  # exp of more overflows
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def send_times_s(
 def parse_arrival(text: str) -> Arrival:
     """Read `poisson`, `constant`, `gamma:CV`, `ramp:A-B` or `closed:N`."""
     kind, _, rest = text.partition(":")
-    with suppress(ValueError):  # a text that is none of these is refused below
+    with suppress(ValueError):  # other texts are refused below
         if kind in ("poisson", "constant") and not rest:
             return GammaArrival() if kind == "poisson" else ConstantArrival()
         if kind == "gamma" and 1 / MAX_VARIATION <= float(rest) <= MAX_VARIATION:
@@ -98,17 +98,13 @@ def parse_arrival(text: str) -> Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """A distribution over [lo, hi]. Normal and log-normal draws are rounded and clamped to it.
+    """A distribution over [lo, hi]. Normal and log-normal draws are rounded and clamped to it."""
 
-    `a` and `b` are mean and deviation of a normal; median, and deviation of the logarithm, of a
-    log-normal.
-    """
-
-    kind: str
+    kind: str  # uniform, norm or lognorm
     lo: int
     hi: int
-    a: float = 0.0
-    b: float = 0.0
+    a: float = 0.0  # the mean of a normal, the median of a log-normal
+    b: float = 0.0  # the deviation of a normal; of the logarithm, of a log-normal
 
     def draw(self, rng: random.Random) -> int:
         if self.kind == "uniform":

@@ -37,20 +37,17 @@ PLAN_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One request to be. A later turn of a session leaves `think_s` after the answer before it.
-
-    Units: `t_s` from the start of the run; `cancel_at` in seconds from sending.
-    """
+    """A request that is planned and not yet sent."""
 
     i: int
-    t_s: float
+    t_s: float  # from the start of the run
     prompt_tokens: int
     output_tokens: int
     prompt_seed: int
-    cancel_at: float | None = None
+    cancel_at: float | None = None  # seconds from sending
     session: int | None = None
     turn: int = 0
-    think_s: float = 0.0
+    think_s: float = 0.0  # between the answer before it and this turn
 
     def line(self) -> str:
         fields = list(asdict(self).items())

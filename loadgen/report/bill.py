@@ -50,7 +50,7 @@ def bill_of(
         value = window.grew(name, **labels) if window and alone and complete else None
         return None if value is None else round(value * scale)
 
-    # idle and waste are nobody's: what requests paid is in the other two components
+    # no request pays for idle time and waste: all that is paid is in these two components
     parts = ("prefill", "decode")
     paid = [grew("floorline_cost_usd_total", NUSD_PER_USD, component=part) for part in parts]
     nusd = {"cost": total(map(_nusd, billed)), "metrics": total(paid)}
@@ -88,7 +88,7 @@ def _nusd(record: Record) -> int | None:
 def price_of(
     usd_per_hour: float | None, rates: Throughput, answered: int, good: int
 ) -> Price | None:
-    """Price the window, whoever used the server in it."""
+    """Price the whole window, also where others used the server in it."""
     if usd_per_hour is None:
         return None
     usd = usd_per_hour * rates.window_s / 3600

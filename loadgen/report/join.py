@@ -75,7 +75,7 @@ def _kv_use(scrape: Scrape) -> float | None:
 
 
 def floors_ms(records: Iterable[Record], server: ServerView | None) -> dict[str, float | None]:
-    """Give the least that each latency could have been, in the mean; None where it is not told.
+    """Give the mean floor of each latency; None where the server does not report one.
 
     The first token waits at least for a step that runs a prompt, each later one for a step that
     gives a token; the whole takes at least the floor that the request was charged.

@@ -102,7 +102,7 @@ def with_failures(records: Sequence[Record]) -> dict[str, Distribution]:
 
 
 def total(values: Iterable[int | None]) -> int | None:
-    """Sum what is known of every one; None where it is not, or there is none."""
+    """Sum the values; None if one of them is unknown, or if there are none."""
     known = list(values)
     return None if None in known or not known else sum(n for n in known if n is not None)
 

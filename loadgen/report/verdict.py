@@ -17,7 +17,7 @@ LITTLE_MIN_INFLIGHT = 1.0  # below, ticks see too few requests to compare
 
 
 class Exit(IntEnum):
-    """Where several hold, the first one here that does is told; OK where none does."""
+    """The exit code is the first cause here that holds; OK where none does."""
 
     INTERRUPTED = 130
     USAGE = 1

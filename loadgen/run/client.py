@@ -73,7 +73,7 @@ class Client:
             raise SettingsError(f"cannot reach {self.url}{path}: {reason}") from None
 
     async def metrics(self) -> str | None:
-        """Fetch /metrics; None where there is none, or where the server does not answer now."""
+        """Fetch /metrics; None if the server has none or does not answer now."""
         try:
             answer = await self.ask("/metrics")
         except SettingsError:

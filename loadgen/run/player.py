@@ -50,12 +50,9 @@ def progress_line(parts: Sequence[Progress], total: int) -> str:
 
 @dataclass(slots=True)
 class Health:
-    """How well the client kept up.
+    """How well the client kept up."""
 
-    `tick_lags_s` has an entry for every tick that was due, also for those that a stall swallowed.
-    """
-
-    tick_lags_s: list[float] = field(default_factory=list)
+    tick_lags_s: list[float] = field(default_factory=list)  # also of ticks that a stall swallowed
     inflight_sum: float = 0.0
     cpu_s: float = 0.0
     wall_s: float = 0.0
@@ -66,16 +63,12 @@ Played = tuple[list[Record], Health]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A share of a plan, and how to send it.
-
-    `closed` is the concurrency of a closed loop, in which a request is meant to start when a place
-    comes free; None is an open loop.
-    """
+    """A share of a plan, and how to send it."""
 
     target: Target
     spec: RunSpec
     sessions: Sequence[list[Planned]]
-    closed: int | None
+    closed: int | None  # the concurrency of a closed loop; None is an open loop
 
 
 class Player:

@@ -18,7 +18,7 @@ CANCELLED, INTERRUPTED, OK = "cancelled", "interrupted", "ok"
 
 @dataclass(slots=True)
 class Exchange:
-    """Stamped bytes. `arrivals` holds (time, bytes of the body received by then)."""
+    """Bytes with the times at which they arrived."""
 
     planned: Planned
     intended_s: float
@@ -29,7 +29,7 @@ class Exchange:
     failure: str = ""
     detail: str = ""
     body: bytearray = field(default_factory=bytearray)
-    arrivals: list[tuple[float, int]] = field(default_factory=list)
+    arrivals: list[tuple[float, int]] = field(default_factory=list)  # (time, bytes until then)
 
     def events(self) -> Iterator[tuple[float, bytes]]:
         """Yield each data line of the stream with the moment at which its last byte was here."""
@@ -44,12 +44,10 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One request, parsed. `content` holds (arrival, tokens or None where the server tells none).
+    """One request, parsed.
 
     `outcome` is ok, cancelled (as planned), interrupted (by the user), or a class of failure:
     timeout, connect, http_STATUS, stream_error, broken_stream, no_content, early_stop.
-    `counted_tokens` is the client's own count of output tokens: token ids where the chunks carry
-    them, else the last running usage.
     """
 
     i: int
@@ -61,8 +59,8 @@ class Record:
     detail: str
     asked_prompt_tokens: int  # of the whole prompt, a session's history included
     asked_output_tokens: int
-    content: list[tuple[float, int | None]]
-    counted_tokens: int | None
+    content: list[tuple[float, int | None]]  # (arrival, tokens; None where the server counts none)
+    counted_tokens: int | None  # by the client: token ids of the chunks, else the running usage
     usage: dict[str, Any] | None
     cost: dict[str, Any] | None
     finish_reason: str | None
@@ -107,7 +105,7 @@ class Reading:
 
     @staticmethod
     def of(exchange: Exchange, only_first: bool = False) -> Reading:
-        """Parse the body, or up to its first content; what is no JSON counts as an error frame."""
+        """Parse the body, or up to its first content; a frame that is not JSON is an error."""
         reading = Reading()
         try:
             for t_s, data in exchange.events():
@@ -141,7 +139,7 @@ class Reading:
             self.content_tokens = total if usage else self.content_tokens
 
     def outcome(self, exchange: Exchange, ignore_eos: bool) -> tuple[str, str]:
-        """Name how the exchange ended, and give what was told of it."""
+        """Name how the exchange ended, with the detail that is known."""
         used, wanted = (self.usage or {}).get("completion_tokens"), exchange.planned.output_tokens
         if exchange.failure:
             return exchange.failure, exchange.detail

@@ -35,16 +35,12 @@ WORDS = tuple(_COMMON.split())
 
 @dataclass(frozen=True, slots=True)
 class PromptSource:
-    """How prompts are made for one server.
+    """How prompts are made for one server."""
 
-    `pool` holds token ids, or words (each sent with a space before it); `exact` says that a prompt
-    of n pieces is known to be n tokens. `nonce` starts each cold prompt.
-    """
-
-    pool: Sequence[int] | Sequence[str]
-    exact: bool
+    pool: Sequence[int] | Sequence[str]  # token ids, or words (each sent with a space before it)
+    exact: bool  # a prompt of n pieces is known to be n tokens
     label: str
-    nonce: int | None = None
+    nonce: int | None = None  # seeds the start of each cold prompt
 
     @property
     def as_ids(self) -> bool:
@@ -72,7 +68,7 @@ class Target:
     api: str
     prompts: PromptSource
     floorline: bool  # its /metrics are Floorline's
-    metrics: bool
+    metrics: bool  # it has /metrics
 
     @property
     def path(self) -> str:
