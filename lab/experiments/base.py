@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from lab.measure.outcome import LabResult, LabRow
-from lab.measure.server import Server, StepView, median_step
+from lab.measure.server import Server, ServerStep, median_step
 from lab.measure.subject import Subject
 from loadgen.load.spec import PlanSpec
 
@@ -81,12 +81,12 @@ def together(requests: int, prompt: int, output: int, seed: int = 7) -> PlanSpec
     )
 
 
-def decode_steps(steps: Sequence[StepView], batch: int) -> list[StepView]:
+def decode_steps(steps: Sequence[ServerStep], batch: int) -> list[ServerStep]:
     """Keep the steps in which `batch` requests decoded and none prefilled."""
     return [step for step in steps if step.kind == "decode" and len(step.slices) == batch]
 
 
-def steps_together(server: Server, plan: PlanSpec, batch: int) -> list[StepView]:
+def steps_together(server: Server, plan: PlanSpec, batch: int) -> list[ServerStep]:
     """Load until all of `batch` decoded together: on a busy machine one may come as another ends.
 
     Returns: those steps; none where no load of `TRIES` had any.
@@ -95,7 +95,7 @@ def steps_together(server: Server, plan: PlanSpec, batch: int) -> list[StepView]
     return next(filter(None, loads), [])
 
 
-def with_median(row: LabRow, steps: Sequence[StepView]) -> LabRow:
+def with_median(row: LabRow, steps: Sequence[ServerStep]) -> LabRow:
     """Fill a row in milliseconds from the median of `steps`; without steps it stays unmeasured."""
     step = median_step(steps)
     if step is None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from costmodel.account import LostCause
 from lab.experiments.base import Bench, Experiment, decode_steps, together
 from lab.measure.outcome import Account, LabRow
-from lab.measure.server import StepView, median_step
+from lab.measure.server import ServerStep, median_step
 
 
 class KVCache(Experiment):
@@ -45,7 +45,7 @@ class KVCache(Experiment):
 
     def _steps(
         self, bench: Bench, switch: str, flags: tuple[str, ...], tick: bool
-    ) -> dict[int, list[StepView]]:
+    ) -> dict[int, list[ServerStep]]:
         """Measure every context on one server; give the steps that made a token after the first."""
         found = {}
         with bench.serve("--kv-cache", switch, *flags) as server:
@@ -90,12 +90,12 @@ class KVCache(Experiment):
         )
 
 
-def recomputes(step: StepView, context: int) -> bool:
+def recomputes(step: ServerStep, context: int) -> bool:
     """Whether a step ran a whole context again to make one more token."""
     return len(step.slices) == 1 and step.slices[0].start == 0 and step.slices[0].length > context
 
 
-def compared(row: LabRow, cached: list[StepView], without: list[StepView]) -> LabRow:
+def compared(row: LabRow, cached: list[ServerStep], without: list[ServerStep]) -> LabRow:
     fast, slow = median_step(cached), median_step(without)
     if fast is None or slow is None:
         return row

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lab.experiments.base import Bench, Experiment, together, with_median
 from lab.measure.outcome import LabRow, merged
-from lab.measure.server import StepSlice, StepView
+from lab.measure.server import ServerSlice, ServerStep
 
 OUTPUT_TOKENS = 4  # one alone may be a special token: it has no text, and is taken for no answer
 
@@ -70,5 +70,5 @@ class Prefill(Experiment):
         return f"{row.predicted / row.measured:.0%}"
 
 
-def whole_prompt(step: StepView, length: int) -> bool:
-    return step.slices == [StepSlice(start=0, length=length)]
+def whole_prompt(step: ServerStep, length: int) -> bool:
+    return step.slices == [ServerSlice(start=0, length=length)]

@@ -12,7 +12,7 @@ from costmodel.planning.totals import Width
 from lab.experiments.base import Bench, Experiment, decode_steps, together, with_median
 from lab.experiments.prefill import whole_prompt
 from lab.measure.outcome import LabRow
-from lab.measure.server import Server, StepView
+from lab.measure.server import Server, ServerStep
 
 WIDTHS: Final = ("fp32", "fp16", "int8", "int4")  # the last two need the native kernels
 
@@ -74,7 +74,7 @@ class Widths(Experiment):
             with_median(LabRow(series="prefill", x=width, predicted=0.0), prefills),
         ]
 
-    def _steps(self, server: Server, seed: int) -> list[StepView]:
+    def _steps(self, server: Server, seed: int) -> list[ServerStep]:
         return server.load(together(1, self.prompt, self.output, seed=seed)).steps
 
     @staticmethod

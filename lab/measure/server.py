@@ -31,7 +31,7 @@ _STOP_S: Final = 45.0  # above the server's own drain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepSlice:
+class ServerSlice:
     """One request's part of a step: `length` tokens from `start` on."""
 
     start: int
@@ -39,7 +39,7 @@ class StepSlice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepView:
+class ServerStep:
     """What is read here of a step as /debug/steps shows it."""
 
     index: int
@@ -48,7 +48,7 @@ class StepView:
     useful_floor_ms: float
     lost_ms: dict[str, float]
     segments_ms: dict[str, float]
-    slices: list[StepSlice]
+    slices: list[ServerSlice]
     bytes: int
 
     def account(self) -> Account:
@@ -57,8 +57,8 @@ class StepView:
 
 
 @dataclass(frozen=True, slots=True)
-class StepsAnswer:
-    steps: list[StepView]
+class ServerSteps:
+    steps: list[ServerStep]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class LoadResult:
     run: Run
     summary: Summary
     window: ScrapeWindow
-    steps: list[StepView]
+    steps: list[ServerStep]
 
     def account(self, idle: bool = False) -> Account:
         """Split the engine's time in the window by the time law; without `idle`, busy time."""
@@ -111,10 +111,10 @@ class Server:
         steps = [step for step in self.steps(STEPS_KEPT) if step.index >= first_index]
         return LoadResult(run, summary, ScrapeWindow(before, self.scrape()), steps)
 
-    def steps(self, count: int) -> list[StepView]:
+    def steps(self, count: int) -> list[ServerStep]:
         """Read the last `count` step records that the server keeps, oldest first."""
         told = self.text(f"/debug/steps?n={count}")
-        return msgspec.json.decode(told, type=StepsAnswer).steps
+        return msgspec.json.decode(told, type=ServerSteps).steps
 
 
 def _failures(run: Run) -> str:
@@ -158,7 +158,7 @@ def _end(process: subprocess.Popen[str]) -> None:
         process.stdout.close()
 
 
-def median_step(steps: Sequence[StepView]) -> StepView | None:
+def median_step(steps: Sequence[ServerStep]) -> ServerStep | None:
     """Give the step of median duration, so that its account adds up to what is shown for it."""
     ordered = sorted(steps, key=lambda step: step.duration_ms)
     return ordered[len(ordered) // 2] if ordered else None

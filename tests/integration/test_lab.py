@@ -48,8 +48,8 @@ def test_a_plan_of_a_preset_asks_the_engine_what_it_is() -> None:
         ),
         (("tinygpt", "--device", "l4", "--context", "8193"), "made for at most 8192 tokens"),
         (("--params", "7e9", "--device", "l4", "--nope"), "unrecognized arguments: --nope"),
-        (("", "--device", "l4"), "argument model: invalid filename value: ''"),
-        (("--params", "7e9", "--device", "l4", "--html", ""), "--html: invalid filename value: ''"),
+        (("", "--device", "l4"), "model: the file name is empty"),
+        (("--params", "7e9", "--device", "l4", "--html", ""), "--html: the file name is empty"),
         (("--params", "7e9", "--device", "l4", "--html", "/no/such/folder/p.html"), "cannot write"),
     ],
 )

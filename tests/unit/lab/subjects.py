@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from costmodel.planning.totals import Width
-from lab.measure.server import LoadResult, StepSlice, StepView
+from lab.measure.server import LoadResult, ServerSlice, ServerStep
 from lab.measure.subject import Subject
 from loadgen.load.plan import make_plan
 from loadgen.load.spec import PlanSpec
@@ -32,16 +32,16 @@ floorline_peak_flops_per_second{arithmetic="fp32"} 1e11
 """
 
 
-def step(kind: str, slices: list[tuple[int, int]], floor_ms: float) -> StepView:
+def step(kind: str, slices: list[tuple[int, int]], floor_ms: float) -> ServerStep:
     """A step as /debug/steps shows it: a third is floor, a third host, a third shortfall."""
-    return StepView(
+    return ServerStep(
         index=0,
         kind=kind,
         duration_ms=SLOWDOWN * floor_ms,
         useful_floor_ms=floor_ms,
         lost_ms={"host": floor_ms, "memory_shortfall": floor_ms},
         segments_ms={},
-        slices=[StepSlice(start=start, length=length) for start, length in slices],
+        slices=[ServerSlice(start=start, length=length) for start, length in slices],
         bytes=0,
     )
 

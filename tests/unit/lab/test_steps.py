@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lab.measure.server import Server, StepSlice
+from lab.measure.server import Server, ServerSlice
 
 STEP = {
     "index": 7, "kind": "decode", "start_ns": 5, "duration_ms": 2, "floor_ms": None,
@@ -23,7 +23,7 @@ def told(monkeypatch: pytest.MonkeyPatch, *steps: dict[str, object]) -> Server:
 
 def test_a_step_is_read_with_its_slices_and_its_account(monkeypatch: pytest.MonkeyPatch) -> None:
     (step,) = told(monkeypatch, STEP).steps(1)
-    assert (step.index, step.duration_ms, step.slices) == (7, 2.0, [StepSlice(start=8, length=1)])
+    assert (step.index, step.duration_ms, step.slices) == (7, 2.0, [ServerSlice(start=8, length=1)])
     assert step.account().floor_s == 0.0005
     assert step.account().lost_s == {"host": 0.0015}
 

@@ -136,7 +136,7 @@ def resolved(settings: EngineSettings, storage: Storage) -> ResolvedEngine:
 
 
 def test_what_is_left_open_is_resolved_by_model_and_pool() -> None:
-    found = resolved(EngineSettings(kv=KVSettings(kv_memory="3MB")), Storage(MatrixFormat.FP32))
+    found = resolved(EngineSettings(kv=KVSettings(kv_memory="3MiB")), Storage(MatrixFormat.FP32))
     assert (found.kv_dtype, found.num_blocks, found.max_model_len) == (KVFormat.FP32, 64, 1024)
     assert (found.block_size, found.threads, found.max_step_tokens) == (16, 3, 128)
 
