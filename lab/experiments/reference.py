@@ -110,19 +110,20 @@ def seen(load: LoadResult) -> dict[str, str]:
 def per_step(load: LoadResult) -> Account:
     """Split the mean step, and what lies outside the engine per token."""
     steps = load.window.grew("floorline_step_duration_seconds_count") or 1.0
-    return over(load.account(), steps, (load.summary.metrics["itl"].mean or 0.0) / 1e3)
+    return over(load.account(), steps, load.summary.metrics["itl"].mean)
 
 
 def per_request(load: LoadResult) -> Account:
     """Split the mean prefilling step; the rest of a TTFT is waiting, HTTP and the client."""
     accounts = [step.account() for step in load.steps if step.kind != "decode"]
-    ttft_s = (load.summary.metrics["ttft"].mean or 0.0) / 1e3
-    return over(merged(accounts), len(accounts) or 1, ttft_s)
+    return over(merged(accounts), len(accounts) or 1, load.summary.metrics["ttft"].mean)
 
 
-def over(account: Account, count: float, latency_s: float) -> Account:
-    """Give the mean of `count`, and book what the latency has beyond it to the server."""
+def over(account: Account, count: float, latency_ms: float | None) -> Account:
+    """Give the mean of `count`, and book what a known latency has beyond it to the server."""
     mean = {cause: seconds / count for cause, seconds in account.lost_s.items()}
     floor_s = account.floor_s / count
-    outside_s = latency_s - floor_s - sum(mean.values())
+    if latency_ms is None:
+        return Account(floor_s, mean)
+    outside_s = latency_ms / 1e3 - floor_s - sum(mean.values())
     return Account(floor_s, mean | {"server": max(outside_s, 0.0)})

@@ -62,8 +62,9 @@ class Saturation(Experiment):
         rate = float(row.x)
         load = server.load(PlanSpec(rate=rate, requests=max(int(rate * self.duration_s), 4)))
         rates = load.summary.rates
-        kept = min(divide(rates.achieved_per_s, rates.offered_per_s) or 0.0, 1.0)
-        return replace(row, measured=kept * rate, account=load.account(idle=True))
+        kept = divide(rates.achieved_per_s, rates.offered_per_s)
+        measured = None if kept is None else min(kept, 1.0) * rate
+        return replace(row, measured=measured, account=load.account(idle=True))
 
     @staticmethod
     def _knee(row: LabRow, done: Sequence[LabRow]) -> LabRow:
