@@ -84,7 +84,7 @@ class Service:
         """
         served = self.served()
         answer = Answer(call, prompts, tenant, served, lambda: self._seeds.getrandbits(63))
-        lengths = [len(choice.submit.prompt_ids) for choice in answer.choices]
+        lengths = [len(prompt.ids) for prompt in prompts.list for _ in range(call.n)]
         try:
             client = self.supervisor.client()
             client.backlog.make_way(self.settings.http, tenant, lengths)

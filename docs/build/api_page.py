@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from core.settings import HttpSettings
+from server.answers.request_size import MAX_IDS_BESIDE
 from server.contract.grammars import NOT_WITH_A_GRAMMAR
 from server.contract.messages import ROLES
 from server.contract.table import StreamOptions
@@ -101,9 +102,12 @@ What is over one of these is a 400 that names the field and the limit, before an
 * A body: {keys:,} keys, {containers:,} objects and lists, {values:,} values. What stands in
   strings does not count.
 * A prompt of token ids: {ids:,} of them, over all prompts of a request.
+* Lists of ids beside the prompt (`allowed_token_ids`, `bad_words` in tokens, `logit_bias`,
+  `stop_token_ids`): {beside:,} together, times the generations.
 
 Long bodies are read, and long texts encoded, in two threads beside the event loop: such a request
-waits for those before it, and other requests do not.
+waits for those before it, and other requests do not. Log-probabilities are written on the event
+loop: a million of them hold it up for seconds; `--max-request-logprobs` bounds them.
 
 ## Errors
 
@@ -154,6 +158,7 @@ def page() -> str:
         containers=MAX_CONTAINERS,
         values=MAX_VALUES,
         ids=MAX_IDS,
+        beside=MAX_IDS_BESIDE,
     )
     return _HEAD.replace("{routes}", _routes()) + fields + tail
 

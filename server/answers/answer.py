@@ -65,10 +65,9 @@ class Answer:
         self._fingerprint = served.fingerprint
         self._news = asyncio.Event()
         eos_token_ids = served.ready.model.eos_token_ids
-        maker = ChoiceMaker(call, prompts.bad_words, served.tokenizer, eos_token_ids)
-        self.choices = list(
-            maker.choices(self._id, prompts.list, tenant, draw_seed, self._news.set)
-        )
+        self._maker = ChoiceMaker(call, prompts.bad_words, served.tokenizer, eos_token_ids)
+        self._prompts, self._draw_seed = prompts.list, draw_seed
+        self.choices: list[Choice] = []  # made when they are submitted
         self._sent_tokens = 0
         self._begun: set[int] = set()
         self._ended = 0
@@ -78,8 +77,10 @@ class Answer:
         return [choice.submit.id for choice in self.choices]
 
     def submit(self, client: EngineClient, received_ns: int) -> None:
-        """Send every choice to the engine, and then open their accounts: tokens before books."""
+        """Make the choices, send them, and then open their accounts: tokens before books."""
         self._client = client
+        given = (self._prompts, self._tenant, self._draw_seed, self._news.set)
+        self.choices = list(self._maker.choices(self._id, *given))
         for choice in self.choices:
             client.submit(choice.submit, choice)
         with unharmed("a request's start"):

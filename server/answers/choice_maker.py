@@ -120,6 +120,10 @@ class ChoiceMaker:
         written = prompt.text is not None
         table = self._tokenizer.shown_bytes if written else self._table
         added = self._tokenizer.added_before if written and call.add_special_tokens else 0
+        if call.logprobs is None and prompt.text is not None:
+            return prompt.text, ()
+        if call.logprobs is None:
+            return b"".join(map(table.__getitem__, prompt.ids)).decode("utf-8", "replace"), ()
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         pieces, offsets, size = list[str](), list[int](), 0
         for at, token in enumerate(prompt.ids):
@@ -127,5 +131,4 @@ class ChoiceMaker:
             pieces.append(decoder.decode(table[token]) if at >= added else "")
             size += len(pieces[-1])
         pieces.append(decoder.decode(b"", final=True))
-        text = "".join(pieces) if prompt.text is None else prompt.text
-        return text, offsets if call.logprobs is not None else ()
+        return ("".join(pieces) if prompt.text is None else prompt.text), offsets

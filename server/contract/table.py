@@ -30,6 +30,7 @@ DEFAULT_COMPLETION_TOKENS: Final = 16  # what OpenAI documents for /v1/completio
 MAX_BIASES: Final = 1024
 MAX_BAD_WORDS: Final = 128
 MAX_STOP_TOKEN_IDS: Final = 128
+MAX_ALLOWED_IDS: Final = 2**18  # as many as the largest vocabularies have
 MAX_DETOKENIZED: Final = 2**18  # ids whose text is asked for
 _INT32: Final = 2**31
 
@@ -73,7 +74,7 @@ class SamplingFields(FieldGroup):
         self.repetition_penalty = built("repetition_penalty", Number(0.01, 100), note, 1.0)
         note = "added to logits, at temperature 0 too"
         self.logit_bias = built("logit_bias", Biases(MAX_BIASES), note, ())
-        ids = ListOf(TokenId(), least=1)
+        ids = ListOf(TokenId(), MAX_ALLOWED_IDS, least=1)
         self.allowed = built("allowed_token_ids", ids, "no other token is sampled", ())
         words = ListOf(Text(1, 64), MAX_BAD_WORDS)
         self.bad_words = built("bad_words", words, "texts that never come", ())

@@ -56,7 +56,7 @@ class Inference:
     async def _respond(
         self, request: Request, call: GenerationCall, prompts: Prompts, received_ns: int
     ) -> Response:
-        check_size(call, prompts.list, self._service.settings.http)
+        check_size(call, prompts, self._service.settings.http)
         answer = self._service.open(call, prompts, request.state.tenant, received_ns)
         if call.stream:
             return EventStream(events(answer.stream()), answer.close)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import marshal
 import sys
 from collections.abc import AsyncIterator, Mapping
@@ -15,11 +16,14 @@ from server.limits.text_bound import TextLimit
 from server.templates.chat_template import ChatTemplate, too_slow
 from server.templates.template_child import HEADER, LENGTH, SPARE_S, Outcome, Task
 
+log = logging.getLogger("floorline.server")
+
 START_S: Final = 10.0  # for a loaded machine to start an interpreter
 TURN_S: Final = 30.0  # for a request to wait for its turn
 MAX_CHILDREN: Final = 2  # of templates from requests; each has a new process
 MAX_WAITING: Final = 32  # requests that wait for one of these; more are told to come back
 _BUFFER_BYTES: Final = 2**20
+_NO_PROCESS: Final = "no process could be started to render the chat template"
 
 
 class _Child:
@@ -35,14 +39,18 @@ class _Child:
         Raises:
             Overloaded: it was not up in time.
         """
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "server.templates.template_child"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is the server's to handle
-            limit=_BUFFER_BYTES,
-        )
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "server.templates.template_child"),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is the server's to handle
+                limit=_BUFFER_BYTES,
+            )
+        except OSError as error:  # no process or no memory is left
+            log.error("no process for chat templates: %s", error)
+            raise Overloaded(_NO_PROCESS, START_S) from None
         child = cls(process)
         try:
             async with asyncio.timeout(START_S):
@@ -50,8 +58,8 @@ class _Child:
         except BaseException as error:
             await child.end()
             if isinstance(error, TimeoutError | asyncio.IncompleteReadError):
-                message = "no process could be started to render the chat template"
-                raise Overloaded(message, START_S) from None
+                log.error("the process for chat templates was not up in %g s, or ended", START_S)
+                raise Overloaded(_NO_PROCESS, START_S) from None
             raise
         return child
 
@@ -181,9 +189,9 @@ class Templates:
         """
         if self._waiting >= MAX_WAITING:
             raise Overloaded("too many chat templates wait to be rendered", START_S)
-        task = await self._pack(source, tokens, variables, limit, long)
         self._waiting += 1
         try:
+            task = await self._pack(source, tokens, variables, limit, long)
             async with self._slots:
                 child = await _Child.start()
                 try:

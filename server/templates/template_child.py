@@ -63,7 +63,10 @@ def _limit_time(timeout_s: float) -> None:
     """Let the system end this process where its parent is gone and can do so no more."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     used_s = time.process_time()
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used_s + timeout_s) + 1 + SPARE_S, hard))
+    soft = int(used_s + timeout_s) + 1 + SPARE_S
+    if hard != resource.RLIM_INFINITY:
+        soft = min(soft, hard)
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
 def _answer(outcome: Outcome, text: bytes) -> None:

@@ -91,7 +91,10 @@ class PromptEncoder:
         """
         talk, most = call.conversation, self._limit(tokenizer, limit, call)
         whole = await self._render(talk, tokenizer, most)
-        check_encoded(whole, tokenizer, "messages")
+        if len(whole) > _LONG_CHARACTERS:
+            await self._off_loop.run(check_encoded, whole, tokenizer, "messages")
+        else:
+            check_encoded(whole, tokenizer, "messages")
         ids = truncate(whole, call, limit.tokens)
         if not ids:
             raise EmptyPrompt("the rendered conversation has no tokens", "messages")

@@ -86,6 +86,8 @@ class Burst:
         Raises:
             KeyError: a request that the ledger does not know.
         """
+        for ids in (report.preempted, report.admitted, [ended.id for ended in report.ended]):
+            self._ledger.check(ids)
         places = self._places(report)
         self._reports.append(report)
         self._sent_ns.append(sent_ns)

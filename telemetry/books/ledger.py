@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from core.request import RequestId
@@ -50,6 +50,16 @@ class Ledger:
 
     def __getitem__(self, id: RequestId) -> Entry:
         return self._entries[id]
+
+    def check(self, ids: Iterable[RequestId]) -> None:
+        """Look ids up before anything is written.
+
+        Raises:
+            KeyError: one of them is not known.
+        """
+        for id in ids:
+            if id not in self._entries:
+                raise KeyError(id)
 
     def find(self, id: RequestId) -> Entry | None:
         """Look also among the last requests whose responses are done."""

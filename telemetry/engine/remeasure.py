@@ -40,7 +40,6 @@ class PeakDoubt:
             return False
         self._memory = self._arithmetic = False
         self._not_before_ns = now_ns + self._pause_ns
-        self._pause_ns = min(2 * self._pause_ns, _MOST_PAUSE_NS)
         return True
 
     def answered(self, before: Peaks, after: Peaks) -> str:
@@ -48,6 +47,8 @@ class PeakDoubt:
         was, now = _rates(before), _rates(after)
         if len(was) != len(now) or any(b > _RISE * a for a, b in zip(was, now, strict=True)):
             self._pause_ns = _LEAST_PAUSE_NS
+        else:
+            self._pause_ns = min(2 * self._pause_ns, _MOST_PAUSE_NS)
         return verdict(before, after)
 
 

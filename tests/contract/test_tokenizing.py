@@ -114,6 +114,7 @@ def test_a_final_message_is_continued(http: httpx.Client) -> None:
          "logprobs"),
         ({"max_request_logprobs": "9"}, {"messages": HI, "logprobs": True, "top_logprobs": 9,
          "max_tokens": 5}, "top_logprobs"),
+        ({}, {"prompt": "a", "n": 128, "allowed_token_ids": [97] * 20_000}, "allowed_token_ids"),
     ],
 )  # fmt: skip
 def test_a_request_over_the_operators_limits_is_refused_before_it_is_queued(

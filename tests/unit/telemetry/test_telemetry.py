@@ -384,6 +384,18 @@ def test_the_pause_doubles_up_to_an_hour_while_no_measurement_raises_a_peak() ->
     assert asked_min[6:] == [63, 123, 183]
 
 
+def test_a_question_that_nobody_answered_makes_no_pause_longer() -> None:
+    """The engine had work again, or dropped the measurement."""
+    script = Scripted(peaks=measured(1e6))
+    asked_min = []
+    for minute in range(4):
+        one_request(script, f"r{minute}")
+        if script.telemetry.wants_peaks():
+            asked_min.append(minute)
+        script.idle(60_000)
+    assert asked_min == [0, 1, 2, 3]
+
+
 def test_a_peak_that_rose_makes_the_pause_short_again() -> None:
     script = Scripted(peaks=measured(1e6))
     asked_min = []
