@@ -146,7 +146,7 @@ class HttpSettings:
     max_body: str = setting("8MiB", "largest request body", "bytes", "SIZE")
     max_text: str = setting(
         "1MiB",
-        "longest text to encode; what the context cannot hold is refused before",
+        "longest text to encode; a text that the context cannot hold is refused anyway",
         "bytes",
         "SIZE",
     )

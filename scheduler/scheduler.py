@@ -182,7 +182,7 @@ class Scheduler:
     # ── the ends that others decide ───────────────────────────────────────────────────────────
 
     def abort(self, id: RequestId) -> Ended | None:
-        """Drop a request that nobody wants any more; an unknown or ended id is no news.
+        """Drop a request that nobody wants any more; unknown and ended ids are ignored.
 
         Mutates: its blocks are free at once. A step in flight may still write to them; the next
             plan, which could hand them on, comes after it.

@@ -67,7 +67,9 @@ class Service:
         served = self.served()
         if name is not None and name != served.name:
             shown = name if len(name) <= 200 else f"{name[:200]}…"
-            raise ModelNotFound(f"the model {shown!r} does not exist", "model")
+            raise ModelNotFound(
+                f"the model {shown!r} does not exist; this server has {served.name!r}", "model"
+            )
         return served
 
     async def shut(self) -> None:

@@ -70,7 +70,10 @@ class Client:
                 return await http.request(method, path, content=text, timeout=timeout_s)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             reason = str(error) or type(error).__name__
-            raise SettingsError(f"cannot reach {self.url}{path}: {reason}") from None
+            raise SettingsError(
+                f"cannot reach {self.url}{path}: {reason}; "
+                "is a server there? its URL is the first argument: loadgen URL --rate 1"
+            ) from None
 
     async def metrics(self) -> str | None:
         """Fetch /metrics; None if the server has none or does not answer now."""

@@ -125,7 +125,10 @@ async def inspect(client: Client, spec: RunSpec, plan: Plan) -> Target:
     limit = card.get("max_model_len")
     longest = max(turn.prompt_tokens + turn.output_tokens for turn in plan.requests)
     if isinstance(limit, int) and longest > limit:
-        raise SettingsError(f"the plan needs {longest} tokens of context; {model} has {limit}")
+        raise SettingsError(
+            f"the plan needs {longest} tokens of context; {model} has {limit}: "
+            "lower --prompt or --output"
+        )
     known, floorline = metrics is not None, "floorline_" in (metrics or "")
     target = Target(client.url, model, spec.api, prompts, floorline=floorline, metrics=known)
     return await _try_one(client, spec, target)

@@ -45,7 +45,7 @@ class Backlog:
         return True
 
     def left(self, id: RequestId) -> None:
-        """Count an end, of whatever kind; one that is not here is no news."""
+        """Count an end, of whatever kind; an unknown one is ignored."""
         if id in self._live:
             self.admitted(id)
             tenant, prompt_tokens = self._live.pop(id)

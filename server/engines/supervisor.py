@@ -40,7 +40,7 @@ class EngineProcess(Protocol):
 
     async def wait(self) -> int: ...
     def kill(self) -> None:
-        """End it at once; no news if it has ended."""
+        """End it at once; nothing happens if it has ended."""
 
 
 class Launcher(Protocol):

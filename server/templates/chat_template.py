@@ -75,7 +75,7 @@ class ChatTemplate:
                 if size > most_bytes:
                     raise RenderedTooLong
                 if time.monotonic() > deadline_s:
-                    raise too_slow("messages")
+                    raise too_slow("messages", self.timeout_s)
             rendered = "".join(pieces).encode()
         except _FAILURES as error:
             raise TemplateFailed(f"the chat template failed: {error}", "messages") from None
@@ -84,8 +84,9 @@ class ChatTemplate:
         return rendered
 
 
-def too_slow(param: str) -> TemplateFailed:
-    return TemplateFailed("the chat template took too long", param)
+def too_slow(param: str, timeout_s: float) -> TemplateFailed:
+    limit = f"the limit of {timeout_s:g} s (--template-timeout)"
+    return TemplateFailed(f"the chat template took longer than {limit}", param)
 
 
 def _raise(message: str) -> NoReturn:

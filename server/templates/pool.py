@@ -205,7 +205,7 @@ class Templates:
         try:
             outcome, answer = await child.render(task, self._timeout_s)
         except TimeoutError:
-            raise too_slow(param) from None
+            raise too_slow(param, self._timeout_s) from None
         except EOFError:  # a limit ended it: it had no time to say more
             raise TemplateFailed("the chat template ran away", param) from None
         if outcome is Outcome.TOO_LONG:

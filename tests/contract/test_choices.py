@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -246,6 +247,12 @@ def test_what_shapes_sampling_reaches_the_engine(start: Callable[..., Server]) -
         logprobs=2,
         prompt_logprobs=4,
     )
+    unsent = {
+        field.name
+        for field in dataclasses.fields(SamplingParams)
+        if getattr(submit.sampling, field.name) == getattr(SamplingParams(), field.name)
+    }
+    assert not unsent, "send each with a value that is not the default"
     assert submit.stop_token_ids == (5, EOS, IM_END)
     assert (submit.priority, submit.cache_salt, submit.grammar) == (-4, "salt", None)
 
