@@ -19,7 +19,6 @@ import os
 import re
 import statistics
 import subprocess
-import sys
 import time
 from collections import defaultdict
 from dataclasses import asdict
@@ -28,6 +27,7 @@ from typing import Any
 
 from bench.bars import Bar
 from bench.command import Command, start, told
+from core.children import python_child
 from core.settings import STEPS_KEPT
 from lab.measure.server import Server, serving
 from loadgen.load.spec import server_url
@@ -49,9 +49,11 @@ def send(url: str, load: str) -> dict[str, Any]:
     Raises:
         SystemExit: nothing was measured.
     """
-    command = [sys.executable, "-m", "loadgen.cli", url, *LOADS[load]]
-    command += ["--cache", "cold", "--ignore-eos", "--quiet", "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    options = ("--cache", "cold", "--ignore-eos", "--quiet", "--format", "json")
+    child = python_child("loadgen.cli", url, *LOADS[load], *options)
+    done = subprocess.run(
+        child.command, env=child.environment, capture_output=True, text=True, check=False
+    )
     if not done.stdout:
         raise SystemExit(f"{url}, {load}: {done.stderr.strip()}")
     report: dict[str, Any] = json.loads(done.stdout)

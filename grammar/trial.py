@@ -12,6 +12,7 @@ import subprocess
 import sys
 from typing import Final
 
+from core.children import python_child
 from core.errors import InvalidValue
 from core.request import Grammar, GrammarKind
 from grammar.compile import validate
@@ -27,10 +28,11 @@ def try_grammar(grammar: Grammar) -> None:
     Raises:
         InvalidValue: it cannot be compiled, or not in time.
     """
-    command = [sys.executable, "-m", "grammar.trial", grammar.kind]
+    child = python_child("grammar.trial", grammar.kind)
     try:
         done = subprocess.run(
-            command,
+            child.command,
+            env=child.environment,
             input=grammar.text.encode(),
             capture_output=True,
             timeout=_PATIENCE_S,

@@ -3,7 +3,7 @@
 Knows no request, no file and no torch. Importing raises ImportError where nothing is compiled.
 """
 
-from kernels._native import MAX_THREADS, NativeModel, Reader, Unsupported, isas, product
+from floorline._native import MAX_THREADS, NativeModel, Reader, Unsupported, isas, product
 from kernels.build import NativeOptions, build_model
 from kernels.packing import PackedMatrix, pack
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from core.model import ModelConfig
-from kernels._native import NativeModel
+from floorline._native import NativeModel
 from kernels.packing import PackedMatrix
 
 

@@ -27,12 +27,12 @@ cmake -G Ninja -S "$root/kernels" -B "$work/build" -DFLOORLINE_SANITIZE=address 
   -DCMAKE_BUILD_TYPE=Sanitize -DPython_EXECUTABLE="$python" >/dev/null
 cmake --build "$work/build" --target _native
 # A copy of what the tests import, so that the sanitised module stands where the real one would.
-for package in core costmodel kernels tests; do
+for package in core costmodel floorline kernels tests; do
   rm -rf "$work/tree/$package"
   cp -r "$root/$package" "$work/tree/$package"
 done
-rm -f "$work"/tree/kernels/_native*.so
-cp "$work"/build/_native*.so "$work/tree/kernels/"
+rm -f "$work"/tree/floorline/_native*.so
+cp "$work"/build/_native*.so "$work/tree/floorline/"
 cp "$root/pyproject.toml" "$work/tree/"
 cd "$work/tree"
 libraries="$(${CXX:-c++} -print-file-name=libasan.so) $(${CXX:-c++} -print-file-name=libstdc++.so)"
@@ -40,8 +40,8 @@ libraries="$(${CXX:-c++} -print-file-name=libasan.so) $(${CXX:-c++} -print-file-
 run='import sys, pytest
 sys.meta_path[:] = [f for f in sys.meta_path if "editable" not in type(f).__module__]
 sys.path.insert(0, ".")
-import kernels._native
-assert kernels._native.__file__.startswith(sys.argv[1]), kernels._native.__file__
+from floorline import _native
+assert _native.__file__.startswith(sys.argv[1]), _native.__file__
 sys.exit(pytest.main(sys.argv[2:]))'
 # Python itself leaks at exit. Reports bypass what pytest captures.
 LD_PRELOAD="$libraries" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \

@@ -16,6 +16,7 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from core.children import python_child
 from core.errors import SettingsError
 from core.inputs.quantities import counted, scaled
 from costmodel.planning.totals import Width
@@ -88,11 +89,8 @@ def learn(lab: Lab, serve: Serve) -> Subject:
         SettingsError: no peak is known, so that nothing can be predicted.
     """
     description = describe(lab.model)
-    subprocess.run(
-        [sys.executable, "-m", "engine", "--calibrate", *lab.flags],
-        check=False,
-        capture_output=True,
-    )
+    child = python_child("engine", "--calibrate", *lab.flags)
+    subprocess.run(child.command, env=child.environment, check=False, capture_output=True)
     with serve() as server:
         peaks = peaks_of(server.scrape(), description.cache_bytes)
     if peaks is None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
+from core.children import python_child
 from loadgen.load.plan import make_plan
 from loadgen.load.spec import PlanSpec, RunSpec
 from loadgen.report.summary import Summary, report
@@ -25,9 +25,11 @@ RUNG_S = 4.0
 @contextmanager
 def mock_process(behaviour: Behaviour) -> Iterator[str]:
     """Serve from a process of its own, so that client and server share no interpreter."""
-    command = [sys.executable, "-m", "loadgen.run.mock", json.dumps(asdict(behaviour))]
+    child = python_child("loadgen.run.mock", json.dumps(asdict(behaviour)))
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen(
+        child.command, env=child.environment, stdin=pipe, stdout=pipe, text=True
+    ) as process:
         assert process.stdin
         assert process.stdout
         try:

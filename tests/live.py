@@ -7,7 +7,7 @@ import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,11 +39,15 @@ Serve = Callable[..., AbstractContextManager[LiveServer]]
 
 
 @contextmanager
-def serving(log: Path, *flags: str) -> Iterator[LiveServer]:
+def serving(
+    log: Path, *flags: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> Iterator[LiveServer]:
     """Run `floorline serve` with `flags` on a free port, from its ready line to its end."""
     command = [str(BIN / "floorline"), "serve", "--port", "0", *flags]
     with log.open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=cwd, env=env
+        )
     try:
         yield LiveServer(_wait_until_ready(process, log), process, log)
     finally:

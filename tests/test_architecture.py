@@ -16,11 +16,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "grammar": {"core"},
     "scheduler": {"core", "kvcache", "costmodel"},
     "telemetry": {"core", "costmodel"},
-    "kernels": {"core", "costmodel"},
+    "kernels": {"core", "costmodel", "floorline"},  # of the last, the compiled module alone
     "engine": {"core", "kvcache", "costmodel", "grammar", "scheduler", "kernels"},
     "server": {"core", "costmodel", "grammar", "telemetry", "lab"},
     "loadgen": {"core", "costmodel"},  # sees the server over HTTP only
     "lab": {"core", "costmodel", "loadgen"},  # starts servers as processes
+    "floorline": {"server", "loadgen"},  # starts the commands
 }
 HOME_OF: dict[str, set[str]] = {  # heavy third parties, and the one place each may appear
     "torch": {"engine"},

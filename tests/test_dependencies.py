@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 PYPROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT: dict[str, Any] = PYPROJECT["project"]
-PRODUCT = tuple(PYPROJECT["tool"]["scikit-build"]["wheel"]["packages"])
+PRODUCT = tuple(PYPROJECT["tool"]["scikit-build"]["wheel"]["packages"].values())
 DEVELOPMENT = ("bench", "deploy", "docs", "tests")
 OURS = {*(Path(package).parts[0] for package in PRODUCT), *DEVELOPMENT}
 # Run as programs, as builders of the kernels, as plugins of pytest or as stubs of mypy.

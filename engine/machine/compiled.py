@@ -5,4 +5,4 @@ from __future__ import annotations
 import importlib.util
 from typing import Final
 
-NATIVE_COMPILED: Final = importlib.util.find_spec("kernels._native") is not None
+NATIVE_COMPILED: Final = importlib.util.find_spec("floorline._native") is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import subprocess
-import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from core.children import python_child
 from core.errors import SettingsError
 from core.settings import STEPS_KEPT
 from costmodel.account import LostCause
@@ -131,9 +131,15 @@ def serving(*flags: str) -> Iterator[Server]:
     Raises:
         SettingsError: it did not start; its last line says why.
     """
-    command = [sys.executable, "-m", "server.cli.main", "serve", "--port", "0", *flags]
+    child = python_child("server.cli.main", "serve", "--port", "0", *flags)
     with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        process = subprocess.Popen(
+            child.command,
+            env=child.environment,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
         try:
             assert process.stdout is not None
             ready = _READY.fullmatch(process.stdout.readline())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
+from core.children import python_child
 from core.errors import SettingsError
 from core.wire import Description, description_from_json
 
@@ -22,8 +22,8 @@ def describe(model: str) -> Description:
             f"model {model!r}: no such directory or GGUF file, and nothing is downloaded;"
             " `floorline models` lists the presets"
         )
-    command = [sys.executable, "-m", "engine", "--describe", model]
-    done = subprocess.run(command, capture_output=True, check=False)
+    child = python_child("engine", "--describe", model)
+    done = subprocess.run(child.command, env=child.environment, capture_output=True, check=False)
     if done.returncode != 0:
         last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no reason told"])[-1]
         reason = last.removeprefix("floorline: error: ")

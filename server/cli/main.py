@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from core.children import python_child
 from core.errors import EngineDead, ModelError, SettingsError
 from core.inputs.options import ENV_PREFIX, USAGE_ERROR, Parser, add_options
 from core.settings import Settings
@@ -108,7 +109,8 @@ def _serve(parsed: argparse.Namespace) -> int:
 
 
 def _calibrate(_: argparse.Namespace) -> int:
-    return subprocess.run([sys.executable, "-m", "engine", "--calibrate"], check=False).returncode
+    child = python_child("engine", "--calibrate")
+    return subprocess.run(child.command, env=child.environment, check=False).returncode
 
 
 def _models(_: argparse.Namespace) -> int:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from core.children import python_child
 from core.errors import (
     EngineDead,
     EngineStarting,
@@ -56,8 +57,10 @@ class LifecycleObserver(Observer, Protocol):
 
 async def launch_process(sock: socket.socket) -> EngineProcess:
     """Start `python -m engine`, in a session of its own: Ctrl-C is the server's to handle."""
+    child = python_child("engine", "--fd", str(sock.fileno()))
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "engine", "--fd", str(sock.fileno())),
+        *child.command,
+        env=child.environment,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=sys.stderr.fileno(),
         pass_fds=(sock.fileno(),),

@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import logging
 import marshal
-import sys
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
+from core.children import python_child
 from core.errors import Overloaded, TemplateFailed
 from server.limits.off_loop import OffLoop
 from server.limits.text_bound import TextLimit
@@ -39,9 +39,11 @@ class _Child:
         Raises:
             Overloaded: it was not up in time.
         """
+        python = python_child("server.templates.template_child")
         try:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "server.templates.template_child"),
+                *python.command,
+                env=python.environment,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,

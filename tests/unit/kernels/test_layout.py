@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from core.formats import KVFormat, MatrixFormat
 from costmodel import storage
-from kernels import _native, packing
+from floorline import _native
+from kernels import packing
 
 
 def test_both_sides_cut_a_matrix_alike() -> None:

@@ -1,0 +1,41 @@
+"""How to start a Python process of ours, so that it imports our packages whatever lies around.
+
+A user's folder may hold a `core.py` of its own, and `python -m` would look there first. Which
+programs there are, and what they do, is not known here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+HOME: Final = Path(__file__).resolve().parents[1]  # the folder in which our packages lie
+_PATH: Final = "PYTHONPATH"
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """What to start, and the environment that it needs."""
+
+    command: list[str]
+    environment: dict[str, str]
+
+
+def python_child(
+    module: str, *arguments: str, environment: Mapping[str, str] = os.environ
+) -> Child:
+    """Run a module of ours as a program, by the interpreter that runs this one.
+
+    `-P` keeps the current folder off its path, and PYTHONPATH puts our folder before everything
+    that is installed. What the user has in PYTHONPATH follows.
+    """
+    given = [part for part in environment.get(_PATH, "").split(os.pathsep) if part]
+    path = [str(HOME), *(part for part in given if part != str(HOME))]
+    return Child(
+        [sys.executable, "-P", "-m", module, *arguments],
+        {**environment, _PATH: os.pathsep.join(path)},
+    )
