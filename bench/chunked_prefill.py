@@ -27,7 +27,7 @@ from core.request import RequestId, SamplingParams
 from core.settings import EngineSettings, ModelSettings, SchedulerSettings
 from core.step import StepPlan, StepResult
 from core.wire import Drain, FromEngine, StepReport, Submit
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 from engine.load.load import load_engine
 from engine.loop import EngineLoop, Runner
 from kvcache.pool import BlockPool
@@ -138,9 +138,9 @@ def measure(run: Run, model: str, processor_time: bool) -> None:
         raise SettingsError(f"{limit}, no more than a prompt's {LONG_PROMPT}")
     engine.warm_up()
     traffic = Traffic(run, min(engine.ready.model.vocab_size, 256))
-    arithmetic = Arithmetic(engine.ready.model, engine.ready.storage, engine.ready.kv_dtype)
+    sums = ModelSums.of(engine.ready.model, engine.ready.storage, engine.ready.kv_dtype)
     pool = BlockPool(engine.ready.num_blocks, engine.ready.block_size)
-    scheduler = Scheduler(pool, run.limits, pace_for(run.limits, arithmetic, engine.ready.peaks))
+    scheduler = Scheduler(pool, run.limits, pace_for(run.limits, sums, engine.ready.peaks))
     clock = time.thread_time_ns if processor_time else time.monotonic_ns
     runner = ProcessorTimed(engine.runner) if processor_time else engine.runner
     EngineLoop(scheduler, runner, traffic.inbox, traffic.publish, clock).run()

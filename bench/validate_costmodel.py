@@ -31,7 +31,7 @@ from core.settings import EngineSettings, KVSettings, ModelSettings, SchedulerSe
 from core.step import Slice, StepPlan
 from core.wire import SliceRecord
 from costmodel.floor import floor_of
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 from engine.load.load import Engine, load_engine
 
 BATCHES = (1, 2, 4, 8, 16, 32)
@@ -128,13 +128,13 @@ def measure(engine: Engine, passes: int, kind: str, batch: int, context: int, le
     requests = [_request(engine, number, context + length) for number in range(batch)]
     plan = StepPlan(tuple(Slice(request, context, length, samples=True) for request in requests))
     forwards_ns = [engine.runner.execute(plan).forward_ns for _ in range(passes)]
-    arithmetic = Arithmetic(engine.ready.model, engine.ready.storage, engine.ready.kv_dtype)
+    sums = ModelSums.of(engine.ready.model, engine.ready.storage, engine.ready.kv_dtype)
     records = tuple(
         SliceRecord(request.id, context, length, 1, 0, 0, len(request.block_table))
         for request in requests
     )
     distinct = len({request.token_at(context + k) for request in requests for k in range(length)})
-    work = arithmetic.work(records, (), distinct)
+    work = sums.work(records, (), distinct)
     floor = floor_of(work, engine.ready.peaks)
     return Point(
         kind=kind,

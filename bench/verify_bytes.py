@@ -27,7 +27,8 @@ from core.errors import SettingsError
 from core.formats import KVFormat, MatrixFormat, Storage
 from core.request import RequestId
 from core.wire import SliceRecord
-from costmodel.work import Arithmetic, Work
+from costmodel.sums import ModelSums
+from costmodel.work import Work
 from engine.checkpoint.tinygpt import CONFIG
 
 LINE_BYTES = 64
@@ -102,8 +103,8 @@ def markdown(cases: Sequence[Case]) -> str:
 def predicted(weights: MatrixFormat, kv: KVFormat, context: int, batch: int) -> Work[int]:
     """Ask the cost model for a step after `context` tokens."""
     slices = [_slice(str(i), context) for i in range(batch)]
-    arithmetic = Arithmetic(CONFIG, Storage(weights, panels=True), kv)
-    return arithmetic.work(slices, shared=(), distinct_token_ids=batch)
+    sums = ModelSums.of(CONFIG, Storage(weights, panels=True), kv)
+    return sums.work(slices, shared=(), distinct_token_ids=batch)
 
 
 def _slice(name: str, start: int) -> SliceRecord:

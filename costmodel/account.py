@@ -18,7 +18,8 @@ from costmodel.charges import WASTE, Charge, Charges, WasteCause, charge, parts_
 from costmodel.floor import Floor, Floors, Regime, floors_of
 from costmodel.slices import Slices, ints
 from costmodel.split import Bools, Ints, sums_by
-from costmodel.work import Arithmetic, Work, work_of_step
+from costmodel.sums import ModelSums
+from costmodel.work import Work, work_of_step
 
 
 class LostCause(StrEnum):
@@ -93,7 +94,7 @@ class StepAccounts:
 
 
 def account_steps(
-    arithmetic: Arithmetic,
+    sums: ModelSums,
     peaks: Peaks,
     reports: Sequence[StepReport],
     slices: Slices,
@@ -106,7 +107,7 @@ def account_steps(
     On a violation the floor counts as the forward time. Host time is what is neither forward nor
     sampling, so that the time law holds to the nanosecond.
     """
-    work = arithmetic.works(slices)
+    work = sums.works(slices)
     floors = floors_of(work, peaks)
     wall_ns = ints([report.end_ns - report.start_ns for report in reports])
     forward_ns = ints([report.segments.forward for report in reports])
@@ -114,7 +115,7 @@ def account_steps(
     host_ns = wall_ns - forward_ns - sample_ns
     floor_ns = np.minimum(floors.ns, forward_ns)
     charges = charge(
-        arithmetic,
+        sums,
         work,
         parts_of(slices, wasted),
         floor_ns=floor_ns,

@@ -1,7 +1,7 @@
 """Who pays for a step: exact shares of its bytes, FLOPs, floor and time. It knows no prices.
 
 Weights, embedding bytes and matrix FLOPs are split by tokens, the head by rows, shared KV evenly
-among its readers (`costmodel/work.py`); own KV and attention belong to their request. Tokens that
+among its readers (`costmodel/sums.py`); own KV and attention belong to their request. Tokens that
 serve nobody are parts of their own, charged to a cause instead of a request.
 """
 
@@ -15,7 +15,8 @@ import numpy as np
 
 from costmodel.slices import Slices
 from costmodel.split import Bools, Ints, split_exactly
-from costmodel.work import Arithmetic, Work
+from costmodel.sums import ModelSums
+from costmodel.work import Work
 
 
 class WasteCause(StrEnum):
@@ -111,7 +112,7 @@ def parts_of(slices: Slices, wasted: Sequence[Mapping[int, WasteCause]]) -> Part
 
 
 def charge(
-    arithmetic: Arithmetic,
+    sums: ModelSums,
     work: Work[Ints],
     parts: Parts,
     *,
@@ -128,9 +129,9 @@ def charge(
     read += split_exactly(work.lm_head_bytes, rows, step)
     own = np.asarray(work.kv_read_bytes_by_slice)
     read += split_exactly(own, tokens, parts.slice)  # by tokens, where a slice was cut
-    written = tokens * arithmetic.kv_token_bytes
-    flops = tokens * arithmetic.linear_flops_per_token + rows * arithmetic.lm_head_flops_per_row
-    flops += arithmetic.attention_flops(parts.start, tokens)
+    written = tokens * sums.kv_token_bytes
+    flops = tokens * sums.linear_flops_per_token + rows * sums.lm_head_flops_per_row
+    flops += sums.attention_flops(parts.start, tokens)
     keys = np.where(by_bytes[step], read + written, flops)
     return Charges(
         parts=parts,

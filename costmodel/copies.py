@@ -9,7 +9,7 @@ from core.model import ModelConfig
 from core.request import RequestId
 from core.wire import Ready, SliceRecord
 from costmodel.floor import floor_of
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ def larger_copy(ready: Ready) -> LargerCopy | None:
     checkpoint = ready.checkpoint
     if checkpoint is None or not checkpoint.expansions:
         return None
-    arithmetic = Arithmetic(ready.model, ready.storage, ready.kv_dtype)
-    held_bytes = arithmetic.step_weight_bytes
+    sums = ModelSums.of(ready.model, ready.storage, ready.kv_dtype)
+    held_bytes = sums.step_weight_bytes
     if held_bytes <= checkpoint.step_bytes:
         return None
     token = SliceRecord(
         RequestId("token"), start=0, length=1, rows=1, cached=0, recomputed=0, blocks=0
     )
-    work = arithmetic.work((token,), (), distinct_token_ids=1)
+    work = sums.work((token,), (), distinct_token_ids=1)
     of_file = replace(work, weights_bytes=checkpoint.step_bytes, lm_head_bytes=0, embedding_bytes=0)
     held, own = floor_of(work, ready.peaks), floor_of(of_file, ready.peaks)
     return LargerCopy(
@@ -52,4 +52,4 @@ def larger_copy(ready: Ready) -> LargerCopy | None:
 
 def uniform_step_bytes(config: ModelConfig, kind: MatrixFormat, panels: bool) -> int:
     """Size what a step reads of the weights if all matrices were stored in one format."""
-    return Arithmetic(config, Storage(kind, panels), KVFormat.FP16).step_weight_bytes
+    return ModelSums.of(config, Storage(kind, panels), KVFormat.FP16).step_weight_bytes

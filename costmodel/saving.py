@@ -14,7 +14,7 @@ import numpy as np
 from core.machine import Peaks
 from costmodel.account import StepAccounts
 from costmodel.floor import floors_of
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 
 
 class Saving(NamedTuple):
@@ -24,7 +24,7 @@ class Saving(NamedTuple):
     floor_ns: int
 
 
-def saving_of(arithmetic: Arithmetic, peaks: Peaks, accounts: StepAccounts) -> Saving:
+def saving_of(sums: ModelSums, peaks: Peaks, accounts: StepAccounts) -> Saving:
     """Hold each step against itself without the index, and sum what was saved.
 
     Invariant: no step saves less than zero, and none saves where nothing was cached or shared.
@@ -38,7 +38,7 @@ def saving_of(arithmetic: Arithmetic, peaks: Peaks, accounts: StepAccounts) -> S
         length=slices.length + slices.cached,
         shared=[()] * slices.steps,
     )
-    work = arithmetic.works(without)
+    work = sums.works(without)
     saved_bytes = np.maximum(work.bytes_total - accounts.work.bytes_total, 0)
     known = accounts.floors.known
     saved_ns = np.maximum(floors_of(work, peaks).ns - accounts.floors.ns, 0) * known

@@ -25,7 +25,7 @@ from core.wire import (
     frame,
     to_engine,
 )
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 from engine.load.load import Engine, load_engine
 from engine.loop import CLOSED, EngineLoop
 from engine.step.grammar_queue import Compiled
@@ -67,8 +67,8 @@ def _run(sock: socket.socket, engine: Engine, settings: EngineSettings) -> None:
     kv, limits, ready = settings.kv, settings.scheduler, engine.ready
     prefix_caching = kv.prefix_caching and limits.kv_cache is Switch.ON
     pool = BlockPool(ready.num_blocks, ready.block_size, prefix_caching)
-    arithmetic = Arithmetic(ready.model, ready.storage, ready.kv_dtype)
-    scheduler = Scheduler(pool, limits, pace_for(limits, arithmetic, ready.peaks))
+    sums = ModelSums.of(ready.model, ready.storage, ready.kv_dtype)
+    scheduler = Scheduler(pool, limits, pace_for(limits, sums, ready.peaks))
 
     def publish(message: FromEngine) -> None:
         try:

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from core.children import python_child
 from core.errors import SettingsError
 from core.inputs.quantities import counted, scaled
-from costmodel.planning.totals import Width
+from costmodel.planning.sizes import Width
 from lab.experiments import EXPERIMENTS
 from lab.experiments.base import Bench, Experiment
 from lab.experiments.widths import Widths
@@ -133,13 +133,13 @@ def _bar(name: str, total: int) -> Iterator[Callable[[], None]]:
 
 def conditions(lab: Lab, subject: Subject) -> str:
     """Say on what, and how, the numbers were made."""
-    peaks, totals = subject.peaks, subject.totals
+    peaks, sums = subject.peaks, subject.sums
     assert peaks.dram is not None
     assert peaks.flops is not None
     cache = "" if peaks.cache is None else f"; cache {scaled(peaks.cache.per_s, 'B/s')}"
     return "\n".join(
         (
-            f"model    {lab.model}, {totals.parameters:,} parameters in {subject.weights.name}",
+            f"model    {lab.model}, {sums.parameters:,} parameters in {subject.weights.name}",
             f"machine  {platform.machine()}, {platform.system()}",
             f"peaks    memory {scaled(peaks.dram.per_s, 'B/s')}{cache};"
             f" arithmetic {scaled(peaks.flops.per_s, 'FLOP/s')}",

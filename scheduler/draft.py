@@ -27,6 +27,10 @@ class Draft:
     pressed: bool = False  # a running request found no block
     promised: set[bytes] = field(default_factory=set)  # keys of blocks that this step fills
 
+    def __post_init__(self) -> None:
+        if self.pace:
+            self.load = self.pace.load()
+
     def room(self, pending: int, start: int) -> int:
         """Count the tokens that a request may run of its `pending` ones, from `start` on."""
         most = min(pending, self.budget)

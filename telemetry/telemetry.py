@@ -88,8 +88,8 @@ class Telemetry:
             self._engine = engine = engine_model(ready)
             self._engine_clock.start(ready.ready_ns)
             self._steps.peaks(engine.peaks)
-            self._memory.ready(ready, engine.arithmetic.kv_token_bytes)
-            self._service.ready(ready, engine.coverage, engine.arithmetic.step_weight_bytes)
+            self._memory.ready(ready, engine.sums.kv_token_bytes)
+            self._service.ready(ready, engine.coverage, engine.sums.step_weight_bytes)
 
     def on_report(self, report: StepReport) -> None:
         """Take a step; call it right after its tokens went to the streams.

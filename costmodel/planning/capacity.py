@@ -1,6 +1,6 @@
 """What a machine can hold and how fast it can go at best, before anything runs.
 
-Works on totals, so that a model can be judged that nobody has loaded.
+Works on a few sums, so that a model can be judged that nobody has loaded.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from core.machine import Peaks
 from core.request import RequestId
 from core.wire import SliceRecord
 from costmodel.floor import floor_of
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Ceiling:
     tokens_per_s: float
 
 
-def batch_one_ceiling(arithmetic: Arithmetic, peaks: Peaks, context_tokens: int) -> Ceiling | None:
+def batch_one_ceiling(sums: ModelSums, peaks: Peaks, context_tokens: int) -> Ceiling | None:
     """Floor one decode step at `context_tokens`; None where a peak is unknown."""
     piece = SliceRecord(
         id=RequestId("ceiling"),
@@ -33,7 +33,7 @@ def batch_one_ceiling(arithmetic: Arithmetic, peaks: Peaks, context_tokens: int)
         recomputed=0,
         blocks=0,
     )
-    floor = floor_of(arithmetic.work((piece,), (), distinct_token_ids=1), peaks)
+    floor = floor_of(sums.work((piece,), (), distinct_token_ids=1), peaks)
     return None if floor is None else Ceiling(floor.s, 1 / floor.s)
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from core.model import ModelConfig
 from costmodel.planning.scenario import Decoding, Scenario, Speculation
-from costmodel.planning.totals import Size, Width
+from costmodel.planning.sizes import Size, Width
 
 WEIGHT_BYTES: Final = "weight bytes"
 KV_BYTES: Final = "KV bytes"
@@ -47,7 +47,7 @@ def levers(base: Scenario, batch: int, speculation: Speculation | None) -> Itera
         return
     for name in ("int8", "int4"):
         changed = replace(base, weights=Width.parse(name))
-        if changed.totals.weight_bytes < base.totals.weight_bytes:
+        if changed.sums.stored_bytes < base.sums.stored_bytes:
             yield Lever(f"weights in {name}", WEIGHT_BYTES, changed, batch)
     eight = Width.parse("int8")
     if eight.bits < base.kv.bits:

@@ -16,7 +16,8 @@ from core.model import ModelConfig
 from costmodel.floor import Floor
 from costmodel.planning.capacity import requests_that_fit, speculation_tokens_per_pass
 from costmodel.planning.datasheet import Device
-from costmodel.planning.totals import Size, StepTotals, Totals, Width, totals_of
+from costmodel.planning.sizes import Size, Width, sums_of
+from costmodel.sums import ModelSums, StepTotals
 
 _UNLIMITED: int = 2**20  # a batch that no device meets; ends the search where nothing else does
 
@@ -83,13 +84,13 @@ class Scenario:
     speculation: Speculation | None = None
 
     @cached_property
-    def totals(self) -> Totals:
-        return totals_of(self.model, self.weights, self.kv)
+    def sums(self) -> ModelSums:
+        return sums_of(self.model, self.weights, self.kv)
 
     @property
     def kv_known(self) -> bool:
         """Whether a context has a size; without one every decode is the weights' alone."""
-        return self.totals.kv_token_bytes > 0
+        return self.sums.kv_token_bytes > 0
 
     @property
     def flops_known(self) -> bool:
@@ -97,20 +98,20 @@ class Scenario:
 
     @property
     def weights_fit(self) -> bool:
-        return self.totals.weight_bytes <= self.device.memory_bytes
+        return self.sums.stored_bytes <= self.device.memory_bytes
 
     @property
     def requests_that_fit(self) -> int | None:
         """Count requests of this length beside the weights; None where that is not known."""
         if not self.weights_fit:
             return 0
-        totals, held = self.totals, self.shared * self.totals.kv_token_bytes
-        own = (self.context - self.shared) * totals.kv_token_bytes
+        sums, held = self.sums, self.shared * self.sums.kv_token_bytes
+        own = (self.context - self.shared) * sums.kv_token_bytes
         if math.isinf(self.device.memory_bytes) or not self.kv_known:
             return None
         if not own:
-            return _UNLIMITED if totals.weight_bytes + held <= self.device.memory_bytes else 0
-        return requests_that_fit(self.device.memory_bytes, totals.weight_bytes + held, own)
+            return _UNLIMITED if sums.stored_bytes + held <= self.device.memory_bytes else 0
+        return requests_that_fit(self.device.memory_bytes, sums.stored_bytes + held, own)
 
     def fits(self, batch: int) -> bool | None:
         """Say whether the memory holds `batch` requests; None where that is not known."""
@@ -119,14 +120,14 @@ class Scenario:
 
     def weights_alone(self) -> Floor:
         """Floor one token at batch 1 as if there were no context: the line everybody quotes."""
-        totals = self.totals
-        flops = totals.linear_flops_per_token + totals.lm_head_flops_per_row
-        return self._floor(totals.step_weight_bytes, flops)
+        sums = self.sums
+        flops = sums.linear_flops_per_token + sums.lm_head_flops_per_row
+        return self._floor(sums.least_weight_bytes, flops)
 
     def decode(self, batch: int) -> Decoding:
         """Floor the decode of `batch` requests; with speculation a pass checks all drafts too."""
         drafts = self.speculation.drafts if self.speculation else 0
-        work = self.totals.work(batch, self.context, 1 + drafts, 1 + drafts, self.shared)
+        work = self.sums.uniform_step(batch, self.context, 1 + drafts, 1 + drafts, self.shared)
         floor, spec = self._floor(work.bytes, work.flops), self.speculation
         itl_s = floor.s * (1 + spec.cost_ratio) / spec.tokens_per_pass if spec else floor.s
         return Decoding(batch, floor, work, itl_s)
@@ -134,7 +135,7 @@ class Scenario:
     def prefill(self, requests: int = 1) -> Floor:
         """Floor the prompts of `requests` that come at once: the last one's time to first token."""
         known = self.shared if self.shared < self.context else self.context - 1
-        work = self.totals.work(requests, known, self.context - known, 1, known)
+        work = self.sums.uniform_step(requests, known, self.context - known, 1, known)
         return self._floor(work.bytes, work.flops)
 
     def largest_batch(self, itl_s: float) -> BatchLimit:

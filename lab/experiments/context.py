@@ -46,7 +46,7 @@ class Context(Experiment):
         return done
 
     def kv_share(self, batch: int, context: int) -> float:
-        work = self.subject.totals.work(batch, context, 1)
+        work = self.subject.sums.uniform_step(batch, context, 1)
         return work.kv_bytes / work.bytes
 
     def facts(self, rows: Sequence[LabRow]) -> list[tuple[str, str, str]]:
@@ -80,5 +80,5 @@ class Context(Experiment):
         )
 
     def crossover(self) -> int:
-        totals = self.subject.totals
-        return crossover_tokens(totals.weight_bytes, totals.kv_token_bytes)
+        sums = self.subject.sums
+        return crossover_tokens(sums.stored_bytes, sums.kv_token_bytes)

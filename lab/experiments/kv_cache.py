@@ -69,8 +69,8 @@ class KVCache(Experiment):
         """Give the slow-down that FLOPs alone predict, and the one that bytes alone do."""
         known = context + self.output // 2
         without, cached = (
-            self.subject.totals.work(1, 0, known + 1),
-            self.subject.totals.work(1, known, 1),
+            self.subject.sums.uniform_step(1, 0, known + 1),
+            self.subject.sums.uniform_step(1, known, 1),
         )
         return without.flops / cached.flops, without.bytes / cached.bytes
 

@@ -54,7 +54,7 @@ class Prefill(Experiment):
             return "Nothing was measured."
         turn = f"from {balance} tokens on FLOPs make the floor" if balance else "bytes rule it all"
         first, last = known[0], known[-1]
-        flops = self.subject.totals.work(1, 0, int(last.x)).flops
+        flops = self.subject.sums.uniform_step(1, 0, int(last.x)).flops
         assert last.measured is not None
         accounts = [row.account for row in known if row.account]
         return (

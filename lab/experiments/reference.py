@@ -53,16 +53,16 @@ class Reference(Experiment):
         return done
 
     def facts(self, rows: Sequence[LabRow]) -> list[tuple[str, str, str]]:
-        totals, peaks = self.subject.totals, self.subject.peaks
-        kv_bytes = SHARE_CONTEXT * totals.kv_token_bytes
-        work = totals.work(1, SHARE_CONTEXT, 1)
-        share = totals.weight_bytes / (totals.weight_bytes + kv_bytes)
+        sums, peaks = self.subject.sums, self.subject.peaks
+        kv_bytes = SHARE_CONTEXT * sums.kv_token_bytes
+        work = sums.uniform_step(1, SHARE_CONTEXT, 1)
+        share = sums.stored_bytes / (sums.stored_bytes + kv_bytes)
         level, peak = memory_peak(work.bytes, peaks)
         assert peak is not None
         return [
-            ("parameters", f"{totals.parameters:,}", ""),
-            ("weight bytes", f"{totals.weight_bytes:,}", ""),
-            ("KV bytes per token", f"{totals.kv_token_bytes:,}", self._seen.get("kv", "")),
+            ("parameters", f"{sums.parameters:,}", ""),
+            ("weight bytes", f"{sums.stored_bytes:,}", ""),
+            ("KV bytes per token", f"{sums.kv_token_bytes:,}", self._seen.get("kv", "")),
             (f"weights' share of weights + KV at context {SHARE_CONTEXT}", f"{share:.1%}", ""),
             (
                 f"weights' share of a step's bytes at context {SHARE_CONTEXT}",

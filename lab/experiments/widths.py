@@ -8,7 +8,7 @@ from typing import Final
 
 from core.errors import SettingsError
 from core.inputs.quantities import scaled
-from costmodel.planning.totals import Width
+from costmodel.planning.sizes import Width
 from lab.experiments.base import Bench, Experiment, decode_steps, together, with_median
 from lab.experiments.prefill import whole_prompt
 from lab.measure.outcome import LabRow

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.settings import Batching
-from costmodel.planning.totals import StepTotals
+from costmodel.sums import StepTotals
 from lab.measure.subject import Subject
 
 
@@ -54,15 +54,15 @@ def _step(subject: Subject, running: Sequence[Simulated], budget: int) -> StepTo
 
     Mutates: the requests that had room in it.
     """
-    totals = subject.totals
+    sums = subject.sums
     kv_bytes = flops = 0
     for request in running:
         tokens = min(request.pending, budget)
         if not tokens:
             break
         samples = tokens == request.pending
-        work = totals.work(1, request.computed, tokens, rows=int(samples))
+        work = sums.uniform_step(1, request.computed, tokens, rows=int(samples))
         kv_bytes, flops, budget = kv_bytes + work.kv_bytes, flops + work.flops, budget - tokens
         request.computed += tokens
         request.made += samples
-    return StepTotals(weight_bytes=totals.step_weight_bytes, kv_bytes=kv_bytes, flops=flops)
+    return StepTotals(weight_bytes=sums.least_weight_bytes, kv_bytes=kv_bytes, flops=flops)

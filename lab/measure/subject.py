@@ -9,7 +9,8 @@ from functools import cached_property
 from core.machine import Peak, Peaks, PeakSource
 from core.model import ModelConfig
 from costmodel.floor import Floor, memory_peak
-from costmodel.planning.totals import StepTotals, Totals, Width, totals_of
+from costmodel.planning.sizes import Width, sums_of
+from costmodel.sums import ModelSums, StepTotals
 from loadgen.run.scrape import Scrape
 
 
@@ -28,8 +29,8 @@ class Subject:
     peaks_by_width: Mapping[str, Peaks] = field(default_factory=dict)
 
     @cached_property
-    def totals(self) -> Totals:
-        return totals_of(self.config, self.weights, self.kv)
+    def sums(self) -> ModelSums:
+        return sums_of(self.config, self.weights, self.kv)
 
     def floor(self, work: StepTotals) -> Floor:
         """Floor a step as the server does: from the cache where it fits."""
@@ -39,10 +40,10 @@ class Subject:
         return Floor(work.bytes / peak.per_s, work.flops / self.peaks.flops.per_s, level)
 
     def decode(self, batch: int, context: int) -> Floor:
-        return self.floor(self.totals.work(batch, context, 1))
+        return self.floor(self.sums.uniform_step(batch, context, 1))
 
     def prefill(self, tokens: int) -> Floor:
-        return self.floor(self.totals.work(1, 0, tokens))
+        return self.floor(self.sums.uniform_step(1, 0, tokens))
 
     def stored_as(self, width: Width) -> Subject:
         peaks = self.peaks_by_width.get(width.name, self.peaks)

@@ -40,12 +40,12 @@ def answer_question(question: Question) -> PlanFigures:
 
 
 def _model(question: Question, scenario: Scenario) -> ModelFigures:
-    totals, context = scenario.totals, question.context
-    kv_bytes, weight_bytes = totals.kv_token_bytes, totals.weight_bytes
-    matrix_flops = context * totals.linear_flops_per_token + totals.lm_head_flops_per_row
+    sums, context = scenario.sums, question.context
+    kv_bytes, weight_bytes = sums.kv_token_bytes, sums.stored_bytes
+    matrix_flops = context * sums.linear_flops_per_token + sums.lm_head_flops_per_row
     model = ModelFigures(
         name=question.name,
-        parameters=totals.parameters,
+        parameters=sums.parameters,
         longest_context_tokens=question.longest,
         weights=question.weights.name,
         weight_bytes=weight_bytes,
@@ -54,7 +54,7 @@ def _model(question: Question, scenario: Scenario) -> ModelFigures:
     )
     if not scenario.kv_known:
         return model
-    request_bytes, work = context * kv_bytes, totals.work(1, context, 1)
+    request_bytes, work = context * kv_bytes, sums.uniform_step(1, context, 1)
     crossover = crossover_tokens(weight_bytes, kv_bytes)
     return replace(
         model,
@@ -65,7 +65,7 @@ def _model(question: Question, scenario: Scenario) -> ModelFigures:
         weights_share_of_step=work.weight_bytes / work.bytes,
         crossover_tokens=crossover,
         crossover_requests=crossover / context,
-        prefill_flops=totals.work(1, 0, context).flops,
+        prefill_flops=sums.uniform_step(1, 0, context).flops,
     )
 
 

@@ -16,7 +16,7 @@ from core.model import ModelConfig
 from core.wire import Description
 from costmodel.planning.datasheet import Device, device
 from costmodel.planning.scenario import Scenario, Speculation
-from costmodel.planning.totals import WIDTHS, Size, Width
+from costmodel.planning.sizes import WIDTHS, Size, Width
 from lab.plan import values
 from lab.plan.describe import describe
 from loadgen.load.spec import filename

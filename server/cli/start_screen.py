@@ -8,7 +8,7 @@ from core.inputs.quantities import scaled
 from core.machine import Peak
 from core.wire import Ready
 from costmodel.planning.capacity import batch_one_ceiling
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 from server.cli.copy_warning import copy_warning
 
 CEILING_CONTEXT_TOKENS: Final = 0  # quoted without KV: the weights alone
@@ -16,19 +16,19 @@ CEILING_CONTEXT_TOKENS: Final = 0  # quoted without KV: the weights alone
 
 def start_screen(ready: Ready, name: str, url: str) -> str:
     """Write one screen; a peak that is not known is said to be unknown."""
-    arithmetic = Arithmetic(ready.model, ready.storage, ready.kv_dtype)
+    sums = ModelSums.of(ready.model, ready.storage, ready.kv_dtype)
     rows = [
         ("model", f"{name} ({ready.weights}, context {ready.max_model_len:,} tokens)"),
         ("parameters", f"{ready.model.parameters:,}"),
         ("weights", _bytes(sum(ready.weight_bytes.values()))),
-        ("KV per token", f"{arithmetic.kv_token_bytes:,} bytes ({ready.kv_dtype})"),
+        ("KV per token", f"{sums.kv_token_bytes:,} bytes ({ready.kv_dtype})"),
         (
             "KV store",
             f"{ready.num_blocks:,} blocks of {ready.block_size} tokens, {_bytes(ready.kv_bytes)}",
         ),
         ("bandwidth", _bandwidth(ready)),
         ("arithmetic", _peak(ready.peaks.flops, "FLOP/s") + f" in {ready.peaks.arithmetic}"),
-        ("floor", _floor(ready, arithmetic)),
+        ("floor", _floor(ready, sums)),
         ("backend", f"{ready.backend} ({ready.isa}), {ready.threads} threads"),
         ("URL", url),
         *(("WARNING", line) for line in copy_warning(ready)),
@@ -37,8 +37,8 @@ def start_screen(ready: Ready, name: str, url: str) -> str:
     return "\n".join(["", *(f"  {label:<{width}}  {text}" for label, text in rows), ""])
 
 
-def _floor(ready: Ready, arithmetic: Arithmetic) -> str:
-    ceiling = batch_one_ceiling(arithmetic, ready.peaks, CEILING_CONTEXT_TOKENS)
+def _floor(ready: Ready, sums: ModelSums) -> str:
+    ceiling = batch_one_ceiling(sums, ready.peaks, CEILING_CONTEXT_TOKENS)
     if ceiling is None:
         return "unknown: a peak is not known"
     return (

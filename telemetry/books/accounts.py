@@ -38,8 +38,8 @@ def account_burst(engine: EngineModel, price: TimePrice, facts: Facts) -> BurstA
 
     Mutates: `price`, which has then sold the time of the steps and the time before each.
     """
-    arithmetic, peaks = engine.arithmetic, engine.peaks
-    steps = account_steps(arithmetic, peaks, facts.reports, facts.slices, facts.wasted)
+    sums, peaks = engine.sums, engine.peaks
+    steps = account_steps(sums, peaks, facts.reports, facts.slices, facts.wasted)
     unused_nusd, step_nusd = [], []
     for unused_ns, wall_ns in zip(facts.unused_ns, steps.wall_ns.tolist(), strict=True):
         unused_nusd.append(price.of_next(unused_ns) if unused_ns else 0)
@@ -51,5 +51,5 @@ def account_burst(engine: EngineModel, price: TimePrice, facts: Facts) -> BurstA
         step_nusd=nusd,
         unused_nusd=ints(unused_nusd),
         part_nusd=np.zeros_like(parts.step) if shares is None else shares,
-        saving=saving_of(arithmetic, peaks, steps),
+        saving=saving_of(sums, peaks, steps),
     )

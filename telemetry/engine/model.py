@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from core.machine import Peaks
 from core.wire import Ready
 from costmodel.storage import kv_bytes_per_token, weight_bytes
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 
 log = logging.getLogger("floorline.telemetry")
 
@@ -21,7 +21,7 @@ class EngineModel:
     Invariant: where it is not `exact`, `peaks` are unknown.
     """
 
-    arithmetic: Arithmetic
+    sums: ModelSums
     peaks: Peaks
     coverage: Mapping[str, float]  # predicted / allocated bytes, of weights and of kv
     exact: bool  # whether coverage is 1 in every part, so that there can be a floor
@@ -52,8 +52,8 @@ def engine_model(ready: Ready) -> EngineModel:
     if not exact:
         log.warning("cost model: no floor is shown for this engine")
         peaks = replace(peaks, dram=None, cache=None, flops=None)
-    arithmetic = Arithmetic(ready.model, ready.storage, ready.kv_dtype)
-    return EngineModel(arithmetic, peaks, coverage, exact)
+    sums = ModelSums.of(ready.model, ready.storage, ready.kv_dtype)
+    return EngineModel(sums, peaks, coverage, exact)
 
 
 def _ratio(predicted: int, allocated: int) -> float:

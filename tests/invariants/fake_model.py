@@ -34,6 +34,9 @@ class ScriptedPace:
     def __init__(self) -> None:
         self.room = 1
 
+    def load(self) -> Load:
+        return Load()
+
     def prompt_tokens(self, load: Load, start: int) -> int:
         return max(self.room - load.prompt_tokens, 0 if load.prompt_tokens else 1)
 

@@ -314,7 +314,7 @@ MUTANTS = (
     Mutant("steps teach nothing", SCHEDULER, "if self._pace is not None:", "if False:"),
     Mutant("the correction is forgotten", PACE, "self._goal_s / self.correction", "self._goal_s"),
     Mutant("a prompt may get nothing for ever", PACE, "else LEAST_TOKENS", "else 0"),
-    Mutant("attention is left out of the pace", PACE, "+ start * self._flops_per_pair", ""),
+    Mutant("attention is left out of the pace", PACE, "sums.seen_tokens(start)", "0"),
     Mutant("the lesson of one step is all", PACE, "_WEIGHT_OF_NEWS * (news", "1.0 * (news"),
     Mutant("decodes teach the pace", PACE, "if load.prompt_tokens and", "if"),
     Mutant("nobody is charged", DRAFT, "self.shares.charge(request.tenant, length)", "pass"),

@@ -12,7 +12,7 @@ import torch
 
 from core.formats import KVFormat, MatrixFormat, WeightFormat
 from core.settings import ModelSettings
-from costmodel.planning.totals import Width, totals_of
+from costmodel.planning.sizes import Width, sums_of
 from engine.checkpoint.locate import locate
 from engine.checkpoint.source import KEPT_BLOCKS
 from engine.checkpoint.tokenizer import byte_tokenizer
@@ -56,7 +56,7 @@ def assert_foreseen(model: str) -> MatrixFormat:
     assert storage == prepared.storage
     loaded = allocated_bytes(load_weights(prepared.dir, told.config), told.config)
     width = Width.of("native", told.config, storage)
-    planned = totals_of(told.config, width, Width.parse(KVFormat.FP16)).weight_bytes
+    planned = sums_of(told.config, width, Width.parse(KVFormat.FP16)).stored_bytes
     assert planned == sum(loaded.values())
     return storage.format_of("layers.0.down_proj")
 

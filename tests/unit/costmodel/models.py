@@ -11,7 +11,7 @@ from core.wire import PoolState, Segments, SliceRecord, StepReport
 from costmodel.account import StepAccount, account_steps
 from costmodel.charges import WasteCause
 from costmodel.slices import slices_of
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 
 
 def model(**changes: object) -> ModelConfig:
@@ -101,7 +101,7 @@ def report(
 
 
 def account_step(
-    arithmetic: Arithmetic, peaks: Peaks, report: StepReport, wasted: Mapping[int, WasteCause]
+    sums: ModelSums, peaks: Peaks, report: StepReport, wasted: Mapping[int, WasteCause]
 ) -> StepAccount:
     """Account for one step alone."""
-    return account_steps(arithmetic, peaks, [report], slices_of([report]), [wasted])[0]
+    return account_steps(sums, peaks, [report], slices_of([report]), [wasted])[0]

@@ -8,7 +8,7 @@ from fractions import Fraction
 from core.wire import StepReport
 from costmodel.account import StepAccount
 from costmodel.charges import WasteCause
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 
 
 def split(total: int, weights: Sequence[int]) -> list[int]:
@@ -24,7 +24,7 @@ def split(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def shares(
-    arithmetic: Arithmetic,
+    sums: ModelSums,
     report: StepReport,
     wasted: Mapping[int, WasteCause],
     account: StepAccount,
@@ -47,11 +47,11 @@ def shares(
         for share in split(total, [part[2] for part in parts if part[0] == index])
     ]
     read = list(map(sum, zip(layers, heads, kv, strict=True)))
-    written = [count * arithmetic.kv_token_bytes for count in tokens]
+    written = [count * sums.kv_token_bytes for count in tokens]
     flops = [
-        count * arithmetic.linear_flops_per_token
-        + row * arithmetic.lm_head_flops_per_row
-        + arithmetic.attention_flops(start, count)
+        count * sums.linear_flops_per_token
+        + row * sums.lm_head_flops_per_row
+        + sums.attention_flops(start, count)
         for _, start, count, row in parts
     ]
     by_flops = account.floor is not None and not account.floor.memory_bound

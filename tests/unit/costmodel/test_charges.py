@@ -16,11 +16,11 @@ from costmodel.charges import WasteCause
 from costmodel.floor import Regime, floor_of
 from costmodel.slices import ints
 from costmodel.split import split_exactly
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 from tests.unit.costmodel.models import TINYGPT, account_step, model, peaks, piece, report
 
-TINY = Arithmetic(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
-WINDOWED = Arithmetic(
+TINY = ModelSums.of(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
+WINDOWED = ModelSums.of(
     model(sliding_window=(None, 8) * 3, tied_embeddings=True),
     Storage(MatrixFormat.FP16),
     KVFormat.FP16,
@@ -79,7 +79,7 @@ PEAKS = st.builds(peaks, st.floats(1e8, 1e13), st.floats(1e8, 1e13))
 
 @given(steps(), PEAKS, st.sampled_from((TINY, WINDOWED)), st.booleans())
 def test_charges_and_waste_sum_to_the_step_to_the_unit(
-    step: tuple[StepReport, dict[int, WasteCause]], device: object, model_: Arithmetic, known: bool
+    step: tuple[StepReport, dict[int, WasteCause]], device: object, model_: ModelSums, known: bool
 ) -> None:
     record, wasted = step
     device = device if known else replace(device, flops=None)  # type: ignore[type-var]

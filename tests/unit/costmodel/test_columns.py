@@ -15,7 +15,7 @@ from costmodel.charges import WasteCause
 from costmodel.floor import REGIMES, floor_of
 from costmodel.slices import ints, slices_of
 from costmodel.split import split_exactly
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 from tests.unit.costmodel import plain
 from tests.unit.costmodel.models import account_step, peaks, report
 from tests.unit.costmodel.test_charges import PEAKS, TINY, WINDOWED, steps
@@ -72,7 +72,7 @@ def test_a_split_past_what_is_exact_is_our_bug(total: int, weight: int) -> None:
 
 @given(MANY, PEAKS, st.sampled_from((TINY, WINDOWED)), st.booleans())
 def test_steps_together_have_the_accounts_that_each_has_alone(
-    many: list[Step], device: object, model: Arithmetic, known: bool
+    many: list[Step], device: object, model: ModelSums, known: bool
 ) -> None:
     device = device if known else replace(device, flops=None)  # type: ignore[type-var]
     reports, wasted = [record for record, _ in many], [causes for _, causes in many]
@@ -89,7 +89,7 @@ def test_steps_together_have_the_accounts_that_each_has_alone(
 
 @given(steps(), PEAKS, st.sampled_from((TINY, WINDOWED)), st.booleans())
 def test_charges_are_those_written_out_one_at_a_time(
-    step: Step, device: object, model: Arithmetic, known: bool
+    step: Step, device: object, model: ModelSums, known: bool
 ) -> None:
     record, wasted = step
     device = device if known else replace(device, flops=None)  # type: ignore[type-var]

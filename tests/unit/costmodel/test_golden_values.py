@@ -17,12 +17,12 @@ from costmodel.planning.capacity import (
 )
 from costmodel.planning.datasheet import DEVICES, device
 from costmodel.planning.scenario import Scenario, Speculation
-from costmodel.planning.totals import Size, Width
+from costmodel.planning.sizes import Size, Width
 from costmodel.storage import kv_bytes_per_token, kv_bytes_per_token_and_layer
-from costmodel.work import Arithmetic, attended_pairs
+from costmodel.sums import ModelSums, attended_pairs
 from tests.unit.costmodel.models import TINYGPT, model, peaks, piece
 
-TINY = Arithmetic(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
+TINY = ModelSums.of(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
 SEVEN_B_BYTES = 7e9 * 2
 
 
@@ -107,7 +107,7 @@ def test_seventy_billion_fit_an_a100_in_int8_and_not_in_fp16() -> None:
 
 
 def test_prefill_of_4096_tokens_on_an_h100() -> None:
-    matrices = 4096 * scenario(7, "bf16", "h100").totals.linear_flops_per_token
+    matrices = 4096 * scenario(7, "bf16", "h100").sums.linear_flops_per_token
     assert matrices == pytest.approx(5.73e13, rel=1e-3)
     assert matrices / device("h100").flops_per_s == pytest.approx(58e-3, rel=2e-3)
     attention = 32 * 4 * 32 * 128 * attended_pairs(0, 4096, None)

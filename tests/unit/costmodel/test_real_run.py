@@ -14,7 +14,7 @@ import pytest
 from bench.record_run import RealRun
 from costmodel.account import StepAccount
 from costmodel.charges import Charge
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 from telemetry.bill.money import TimePrice
 from tests.unit.costmodel.models import account_step
 
@@ -28,8 +28,8 @@ def run() -> RealRun:
 
 @cache
 def accounts() -> tuple[StepAccount, ...]:
-    arithmetic = Arithmetic(run().model, run().storage, run().kv_dtype)
-    return tuple(account_step(arithmetic, run().peaks, record, {}) for record in run().steps)
+    sums = ModelSums.of(run().model, run().storage, run().kv_dtype)
+    return tuple(account_step(sums, run().peaks, record, {}) for record in run().steps)
 
 
 def own(record: int) -> Charge | None:

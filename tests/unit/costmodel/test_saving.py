@@ -8,10 +8,10 @@ from core.wire import SharedRun, StepReport
 from costmodel.account import account_steps
 from costmodel.saving import Saving, saving_of
 from costmodel.slices import slices_of
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 from tests.unit.costmodel.models import TINYGPT, account_step, peaks, piece, report
 
-ARITHMETIC = Arithmetic(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
+ARITHMETIC = ModelSums.of(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
 SLOW_SUMS = peaks(flops_per_s=10e9)  # so that FLOPs make the floor of a prompt of any length
 
 

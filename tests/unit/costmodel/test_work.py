@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from core.formats import KVFormat, MatrixFormat, Storage
 from core.wire import SharedRun
-from costmodel.work import Arithmetic, attended_pairs
+from costmodel.sums import ModelSums, attended_pairs
 from tests.unit.costmodel.models import TINYGPT, model, piece
 
-TINY = Arithmetic(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
+TINY = ModelSums.of(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
 LAYER_PARAMETERS = 2 * 256 * 256 + 2 * 64 * 256 + 3 * 1024 * 256
 
 
@@ -44,7 +44,7 @@ def test_a_step_without_slices_moves_nothing() -> None:
 
 
 def test_a_tied_embedding_is_the_head() -> None:
-    tied = Arithmetic(model(tied_embeddings=True), Storage(MatrixFormat.FP32), KVFormat.FP32)
+    tied = ModelSums.of(model(tied_embeddings=True), Storage(MatrixFormat.FP32), KVFormat.FP32)
     work = tied.work((piece(start=96),), (), distinct_token_ids=1)
     assert work == TINY.work((piece(start=96),), (), distinct_token_ids=1)
     assert tied.stored_bytes == TINY.stored_bytes - 4 * 260 * 256
@@ -52,7 +52,7 @@ def test_a_tied_embedding_is_the_head() -> None:
 
 def test_a_window_bounds_reads_and_attention_in_its_layers_only() -> None:
     config = model(sliding_window=(None, 8, None, 8, None, 8))
-    windowed = Arithmetic(config, Storage(MatrixFormat.FP32), KVFormat.FP32)
+    windowed = ModelSums.of(config, Storage(MatrixFormat.FP32), KVFormat.FP32)
     work = windowed.work((piece(start=96),), (), distinct_token_ids=1)
     assert work.kv_read_bytes == (3 * 96 + 3 * 7) * 512
     assert work.attention_flops == (3 * 97 + 3 * 8) * 4 * 4 * 64
@@ -90,7 +90,7 @@ def test_shared_context_costs_what_the_union_of_positions_costs(
     starts = (trunk + branch + tails[0], trunk + branch + tails[1], trunk + tails[2])
     slices = tuple(piece(name, start=s) for name, s in zip("abc", starts, strict=True))
     shared = (SharedRun((0, 1, 2), trunk), SharedRun((0, 1), branch))
-    arithmetic = Arithmetic(
+    sums = ModelSums.of(
         model(sliding_window=tuple(windows)), Storage(MatrixFormat.FP32), KVFormat.FP32
     )
     union, exact = 0, [0.0, 0.0, 0.0]
@@ -107,6 +107,6 @@ def test_shared_context_costs_what_the_union_of_positions_costs(
         for group in readers.values():
             for index in group:
                 exact[index] += 512 / len(group)
-    work = arithmetic.work(slices, shared, distinct_token_ids=1)
+    work = sums.work(slices, shared, distinct_token_ids=1)
     assert work.kv_read_bytes == union * 512
     assert list(work.kv_read_bytes_by_slice) == pytest.approx(exact, abs=36)

@@ -7,11 +7,11 @@ from pathlib import Path
 from core.formats import KVFormat, MatrixFormat, Storage
 from core.wire import StepReport
 from costmodel.account import StepAccount
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 from tests.unit.costmodel.models import TINYGPT, account_step, peaks, piece, report
 
 PAGE = Path(__file__).parents[3] / "docs/cost-model.md"
-ARITHMETIC = Arithmetic(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
+ARITHMETIC = ModelSums.of(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
 MS = 1_000_000
 
 # Request a: 32 prompt tokens; b: 24. Each step: 1 ms of host time, 0.5 ms of sampling.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from costmodel.planning.totals import Width
+from costmodel.planning.sizes import Width
 from lab.measure.server import LoadResult, ServerSlice, ServerStep
 from lab.measure.subject import Subject
 from loadgen.load.plan import make_plan

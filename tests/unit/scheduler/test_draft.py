@@ -67,6 +67,9 @@ def test_blocks_are_promised_by_the_step_that_ends_a_prompt(length: int, promise
 class FixedPace:
     """Lets prompts have five tokens of a step between them."""
 
+    def load(self) -> Load:
+        return Load()
+
     def prompt_tokens(self, load: Load, start: int) -> int:
         return 5 - load.prompt_tokens
 

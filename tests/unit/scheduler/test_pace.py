@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.formats import KVFormat, MatrixFormat, Storage
 from core.machine import Peak, Peaks, PeakSource
+from core.model import ModelConfig
 from core.request import Request, RequestId
 from core.settings import SchedulerSettings
 from core.step import Slice, StepPlan, StepResult
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 from kvcache.pool import BlockPool
 from scheduler.pace import LEAST_TOKENS, PACED_TOKENS, Load, Pace, pace_for, step_limit
 from scheduler.scheduler import Scheduler
-from tests.unit.costmodel.models import TINYGPT
+from tests.unit.costmodel.models import TINYGPT, model, piece
 
 GIVEN = PeakSource.GIVEN
 PEAKS = Peaks(
     dram=Peak(1e10, GIVEN), cache=None, cache_bytes=0, flops=Peak(1e11, GIVEN), arithmetic="fp32"
 )
-ARITHMETIC = Arithmetic(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
+WINDOWED = model(sliding_window=(None, 32, 64) * 2)
+SUMS = ModelSums.of(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
 
 
 def pace(goal_s: float) -> Pace:
-    made = Pace(ARITHMETIC, PEAKS, goal_s)
+    made = Pace(SUMS, PEAKS, goal_s)
     made.correction = 1.0
     return made
 
@@ -65,10 +69,41 @@ def test_the_prediction_is_the_cost_models_floor() -> None:
     some = load((300, 1), (0, 40))
     slices = [(300, 1), (0, 40)]
     pairs = sum(length * start + length * (length + 1) // 2 for start, length in slices)
-    flops = 41 * ARITHMETIC.linear_flops_per_token + pairs * ARITHMETIC.attention_flops(0, 1)
-    kv = (300 + 41) * ARITHMETIC.kv_token_bytes
-    memory_s = (ARITHMETIC.layers_bytes + ARITHMETIC.lm_head_bytes + kv) / 1e10
+    flops = 41 * SUMS.linear_flops_per_token + pairs * SUMS.attention_flops(0, 1)
+    kv = (300 + 41) * SUMS.kv_token_bytes
+    memory_s = (SUMS.layers_bytes + SUMS.lm_head_bytes + kv) / 1e10
     assert pace(1.0).predicted_s(some) == pytest.approx(max(memory_s, flops / 1e11))
+
+
+@pytest.mark.parametrize("config", [TINYGPT, WINDOWED])
+@pytest.mark.parametrize(
+    "slices", [[(300, 1), (0, 40)], [(31, 1), (32, 1), (33, 9)], [(5_000, 70), (0, 500)]]
+)
+def test_the_paces_bytes_and_flops_are_those_of_the_step_record(
+    config: ModelConfig, slices: list[tuple[int, int]]
+) -> None:
+    """But for the embedding rows: which tokens are alike is not known before the step."""
+    sums = ModelSums.of(config, Storage(MatrixFormat.FP32), KVFormat.FP32)
+    pieces = [piece(start=start, length=length) for start, length in slices]
+    work = sums.work(pieces, (), distinct_token_ids=0)
+    for bytes_per_s, flops_per_s, floor_s in (
+        (1.0, 1e300, work.bytes_total),
+        (1e300, 1.0, work.flops - work.lm_head_flops),
+    ):
+        peaks = replace(PEAKS, dram=Peak(bytes_per_s, GIVEN), flops=Peak(flops_per_s, GIVEN))
+        some = Pace(sums, peaks, goal_s=1.0)
+        assert some.predicted_s(some.load(plan_of(*slices))) == floor_s
+
+
+@pytest.mark.parametrize("start", [0, 100, 5_000])
+def test_a_chunk_under_windows_is_longer_and_still_keeps_the_goal(start: int) -> None:
+    sums = ModelSums.of(WINDOWED, Storage(MatrixFormat.FP32), KVFormat.FP32)
+    windowed, goal_s = Pace(sums, PEAKS, 0.03), 0.03
+    windowed.correction = 1.0
+    chunk = windowed.prompt_tokens(windowed.load(), start)
+    full = pace(goal_s).prompt_tokens(load(), start)
+    assert chunk > full if start else chunk == full
+    assert windowed.predicted_s(windowed.load(plan_of((start, chunk)))) <= goal_s
 
 
 def plan_of(*slices: tuple[int, int]) -> StepPlan:
@@ -79,10 +114,10 @@ def plan_of(*slices: tuple[int, int]) -> StepPlan:
 def test_what_steps_took_corrects_the_prediction() -> None:
     slow = pace(0.03)
     before, plan = slow.prompt_tokens(load(), 0), plan_of((0, 64))
-    slow.observe(plan, 3 * slow.predicted_s(Load.of(plan)))
+    slow.observe(plan, 3 * slow.predicted_s(slow.load(plan)))
     assert 1.1 < slow.correction < 2, "one step is one voice among several"
     for _ in range(50):
-        slow.observe(plan, 3 * slow.predicted_s(Load.of(plan)))
+        slow.observe(plan, 3 * slow.predicted_s(slow.load(plan)))
     assert slow.correction == pytest.approx(3, rel=0.01)
     assert slow.prompt_tokens(load(), 0) == pytest.approx(before / 3, rel=0.15)
 
@@ -111,10 +146,10 @@ def test_auto_is_paced_where_there_is_a_goal_and_peaks() -> None:
     auto, goal = SchedulerSettings(), SchedulerSettings(itl_goal=0.05)
     fixed = SchedulerSettings(max_num_batched_tokens=7, itl_goal=0.05)
     assert [step_limit(each) for each in (auto, goal, fixed)] == [128, PACED_TOKENS, 7]
-    assert pace_for(goal, ARITHMETIC, PEAKS) is not None
+    assert pace_for(goal, SUMS, PEAKS) is not None
     unknown = Peaks(dram=None, cache=None, cache_bytes=0, flops=None, arithmetic="fp32")
     for limits, peaks in ((auto, PEAKS), (fixed, PEAKS), (goal, unknown)):
-        assert pace_for(limits, ARITHMETIC, peaks) is None
+        assert pace_for(limits, SUMS, peaks) is None
 
 
 def test_a_long_prompt_beside_streams_is_cut_to_the_pace_and_ends() -> None:
@@ -136,6 +171,9 @@ def test_a_long_prompt_beside_streams_is_cut_to_the_pace_and_ends() -> None:
 
 class OneTokenAStep:
     """The slowest pace that there can be."""
+
+    def load(self) -> Load:
+        return Load()
 
     def prompt_tokens(self, load: Load, start: int) -> int:
         return 0 if load.prompt_tokens else 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.formats import KVFormat
-from costmodel.work import Arithmetic
+from costmodel.sums import ModelSums
 from tests.unit.costmodel.models import TINYGPT
 from tests.unit.lab.plans import BILLION, MIXED, SEVEN_B, SEVEN_B_HEADS, only, plan, text
 
@@ -31,7 +31,7 @@ def test_a_checkpoint_s_own_formats_are_planned_by_the_server_s_arithmetic(
     words: tuple[str, ...],
 ) -> None:
     found = plan("tinygpt", *words, "--device", "l4", "--context", "96")
-    served = Arithmetic(TINYGPT, MIXED, KVFormat.FP16)
+    served = ModelSums.of(TINYGPT, MIXED, KVFormat.FP16)
     step_bytes = served.layers_bytes + served.lm_head_bytes + served.embedding_row_bytes
     assert found["model"]["weights"] == "native"
     assert found["model"]["weight_bytes"] == served.stored_bytes

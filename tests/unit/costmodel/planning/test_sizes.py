@@ -1,4 +1,4 @@
-"""Totals agree with the arithmetic that the server counts by, and with themselves."""
+"""The sums of plans agree with those that the server counts by, and with themselves."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from core.formats import KVFormat, MatrixFormat, Storage
 from core.wire import SharedRun
 from costmodel.planning.datasheet import device
 from costmodel.planning.scenario import Binding, Scenario, curve
-from costmodel.planning.totals import Size, Width, totals_of
-from costmodel.work import Arithmetic
+from costmodel.planning.sizes import Size, Width, sums_of
+from costmodel.sums import ModelSums
 from tests.unit.costmodel.models import TINYGPT, model, piece
 
 FP16 = Width.parse("fp16")
@@ -22,10 +22,10 @@ WINDOWED = model(sliding_window=(None, 32) * 3, tied_embeddings=True)
 @pytest.mark.parametrize("config", [TINYGPT, WINDOWED])
 @pytest.mark.parametrize(("context", "tokens"), [(0, 64), (96, 1), (1000, 5)])
 def test_a_step_s_totals_are_those_of_the_step_record(config, context: int, tokens: int) -> None:
-    totals = totals_of(config, FP16, FP16).work(3, context, tokens)
-    arithmetic = Arithmetic(config, Storage(MatrixFormat.FP16), KVFormat.FP16)
+    totals = sums_of(config, FP16, FP16).uniform_step(3, context, tokens)
+    sums = ModelSums.of(config, Storage(MatrixFormat.FP16), KVFormat.FP16)
     slices = [piece(id=name, start=context, length=tokens) for name in "abc"]
-    work = arithmetic.work(slices, (), distinct_token_ids=1)
+    work = sums.work(slices, (), distinct_token_ids=1)
     assert totals.bytes == work.bytes_total
     assert totals.kv_bytes == work.kv_read_bytes + work.kv_write_bytes
     assert totals.flops == work.flops
@@ -33,17 +33,17 @@ def test_a_step_s_totals_are_those_of_the_step_record(config, context: int, toke
 
 @pytest.mark.parametrize("config", [TINYGPT, WINDOWED])
 def test_a_shared_prefix_is_read_once(config) -> None:
-    totals = totals_of(config, FP16, FP16).work(3, context=96, tokens=1, shared=64)
-    arithmetic = Arithmetic(config, Storage(MatrixFormat.FP16), KVFormat.FP16)
+    totals = sums_of(config, FP16, FP16).uniform_step(3, context=96, tokens=1, shared=64)
+    sums = ModelSums.of(config, Storage(MatrixFormat.FP16), KVFormat.FP16)
     slices = [piece(id=name, start=96) for name in "abc"]
-    work = arithmetic.work(slices, (SharedRun((0, 1, 2), 64),), distinct_token_ids=1)
+    work = sums.work(slices, (SharedRun((0, 1, 2), 64),), distinct_token_ids=1)
     assert totals.bytes == work.bytes_total
 
 
 def test_all_stored_weights_are_counted() -> None:
-    totals = totals_of(TINYGPT, Width.parse("fp32"), FP16)
-    assert totals.parameters == 5_838_080
-    assert totals.weight_bytes == 4 * totals.parameters
+    sums = sums_of(TINYGPT, Width.parse("fp32"), FP16)
+    assert sums.parameters == 5_838_080
+    assert sums.stored_bytes == 4 * sums.parameters
 
 
 def test_a_width_is_a_name_or_bits() -> None:

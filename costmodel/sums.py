@@ -1,0 +1,226 @@
+"""A model's constants, and the sums over steps that follow from them: the one home of both.
+
+Who plans, paces and accounts reads the same numbers. It knows no peaks and no clock.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from core.formats import KVFormat, Storage
+from core.model import ModelConfig, TensorRole
+from core.wire import SharedRun, SliceRecord
+from costmodel.slices import Ran, Slices, slices_of
+from costmodel.split import Ints, sums_by
+from costmodel.storage import kv_bytes_per_token_and_layer, row_bytes, weight_bytes
+from costmodel.work import Count, Work, work_of_step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTotals:
+    """The two terms of a step's bytes, and its FLOPs."""
+
+    weight_bytes: int
+    kv_bytes: int
+    flops: int
+
+    @property
+    def bytes(self) -> int:
+        return self.weight_bytes + self.kv_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSums:
+    """A model at one storage of its weights and one of its KV.
+
+    Built from the same `ModelConfig` that builds the network, or by hand for a plan.
+    """
+
+    parameters: int
+    stored_bytes: int
+    layers_bytes: int  # read whole by each step
+    lm_head_bytes: int  # and by each step with logits
+    embedding_row_bytes: int  # for each distinct token
+    kv_layer_bytes: int  # of one token in one layer
+    layers: int
+    layers_by_window: tuple[tuple[int | None, int], ...]
+    linear_flops_per_token: int
+    lm_head_flops_per_row: int
+    attention_flops_per_pair: int  # and per layer
+
+    @classmethod
+    def of(cls, config: ModelConfig, storage: Storage, kv: KVFormat) -> ModelSums:
+        """Sum up a model in formats that we store."""
+        return cls.sized(
+            config,
+            weight_bytes(config, storage),
+            row_bytes(config.hidden_size, storage.format_of("embed")),
+            kv_bytes_per_token_and_layer(config, kv),
+        )
+
+    @classmethod
+    def sized(
+        cls,
+        config: ModelConfig,
+        stored: Mapping[TensorRole, int],
+        embedding_row_bytes: int,
+        kv_layer_bytes: int,
+    ) -> ModelSums:
+        """Sum up a model whose bytes are known."""
+        matrices = sum(s.parameters for s in config.tensors() if s.role is TensorRole.MATRIX)
+        return cls(
+            parameters=config.parameters,
+            stored_bytes=sum(stored.values()),
+            layers_bytes=stored[TensorRole.MATRIX] + stored[TensorRole.VECTOR],
+            lm_head_bytes=stored.get(TensorRole.LM_HEAD, 0) + stored.get(TensorRole.TIED, 0),
+            embedding_row_bytes=embedding_row_bytes,
+            kv_layer_bytes=kv_layer_bytes,
+            layers=config.num_layers,
+            layers_by_window=tuple(Counter(config.sliding_window).items()),
+            linear_flops_per_token=2 * matrices,
+            lm_head_flops_per_row=2 * config.vocab_size * config.hidden_size,
+            attention_flops_per_pair=4 * config.num_heads * config.head_dim,
+        )
+
+    @property
+    def kv_token_bytes(self) -> int:
+        return self.layers * self.kv_layer_bytes
+
+    @property
+    def step_weight_bytes(self) -> int:
+        """Size the weights that a step with logits reads whole."""
+        return self.layers_bytes + self.lm_head_bytes
+
+    @property
+    def least_weight_bytes(self) -> int:
+        """Size what a step with logits reads of the weights at least: one embedding row."""
+        return self.step_weight_bytes + self.embedding_row_bytes
+
+    def step_read_bytes(self, seen_tokens: int) -> int:
+        """Size what a step with logits reads, but for embedding rows.
+
+        `seen_tokens` are of context, counted once for each layer that reads them.
+        """
+        return self.step_weight_bytes + seen_tokens * self.kv_layer_bytes
+
+    def seen_tokens(self, start: int) -> int:
+        """Count the context tokens that a slice from `start` on reads, once for each layer."""
+        return self.layers * start - sum(
+            layers * hidden_tokens(start, window) for window, layers in self.layers_by_window
+        )
+
+    def uniform_step(
+        self, requests: int, context: int, tokens: int, rows: int = 1, shared: int = 0
+    ) -> StepTotals:
+        """Sum a step of `requests` that run `tokens` each after `context`, `shared` of it common.
+
+        A true lower bound: of the input embedding one row is counted, as if all tokens were alike.
+        """
+        seen = 0
+        for window, layers in self.layers_by_window:
+            hidden = hidden_tokens(context, window)
+            common = max(shared - hidden, 0)
+            seen += layers * (common + requests * (context - hidden - common))
+        flops = tokens * self.linear_flops_per_token + rows * self.lm_head_flops_per_row
+        return StepTotals(
+            weight_bytes=self.least_weight_bytes,
+            kv_bytes=seen * self.kv_layer_bytes + requests * tokens * self.kv_token_bytes,
+            flops=requests * (flops + self.attention_flops(context, tokens)),
+        )
+
+    def work(
+        self, slices: Sequence[SliceRecord], shared: Sequence[SharedRun], distinct_token_ids: int
+    ) -> Work[int]:
+        """Sum one step. A step without slices moves nothing."""
+        columns = slices_of([Ran(slices, shared, distinct_token_ids)])
+        return work_of_step(self.works(columns), columns, 0)
+
+    def works(self, slices: Slices) -> Work[Ints]:
+        """Sum many steps, a row each."""
+        step, count = slices.step, slices.steps
+        tokens = sums_by(step, slices.length, count)
+        rows = sums_by(step, slices.rows, count)
+        attention = self.attention_flops(slices.start, slices.length)
+        kv_read_bytes = self._kv_read_bytes(slices)
+        return Work(
+            weights_bytes=np.where(tokens > 0, self.layers_bytes, 0),
+            lm_head_bytes=np.where(rows > 0, self.lm_head_bytes, 0),
+            embedding_bytes=slices.distinct_token_ids * self.embedding_row_bytes,
+            kv_read_bytes=sums_by(step, kv_read_bytes, count),
+            kv_read_bytes_by_slice=kv_read_bytes,
+            kv_write_bytes=tokens * self.kv_token_bytes,
+            linear_flops=tokens * self.linear_flops_per_token,
+            attention_flops=sums_by(step, attention, count),
+            lm_head_flops=rows * self.lm_head_flops_per_row,
+        )
+
+    def attention_flops(self, start: Count, length: Count) -> Count:
+        """Count causal attention of `length` new tokens after `start` known ones, all layers."""
+        pairs = start * 0
+        for window, layers in self.layers_by_window:
+            pairs = pairs + layers * attended_pairs(start, length, window)
+        return pairs * self.attention_flops_per_pair
+
+    def _kv_read_bytes(self, slices: Slices) -> Ints:
+        read_bytes = slices.start * 0
+        for window, layers in self.layers_by_window:
+            token_bytes = layers * self.kv_layer_bytes
+            hidden = hidden_tokens(slices.start, window)
+            read_bytes += (slices.start - hidden) * token_bytes
+            for step, shared in enumerate(slices.shared):
+                if shared:
+                    own = slice(*slices.first[step : step + 2])
+                    read_bytes[own] += _shared_bytes(hidden[own].tolist(), shared, token_bytes)
+        return read_bytes
+
+
+def attended_pairs(start: Count, length: Count, window: int | None) -> Count:
+    """Sum min(start + j, window) over j = 1..length: positions that the new tokens look at."""
+    past = length * 0 if window is None else _above(start + length, window)
+    growing = _above(length, past)  # tokens that do not yet see a whole window
+    pairs = growing * start + growing * (growing + 1) // 2
+    return pairs if window is None else pairs + (length - growing) * window
+
+
+def _above(number: Count, limit: Count | int) -> Count:
+    """Give what of a number, or of each, is above a limit: max(number − limit, 0)."""
+    over = number - limit
+    above: Count = (over + abs(over)) // 2
+    return above
+
+
+def hidden_tokens(start: Count, window: int | None) -> Count:
+    """Count the leading context tokens that lie outside the window of a slice's first token."""
+    return start * 0 if window is None else _above(start, window - 1)
+
+
+def _shared_bytes(
+    hidden: Sequence[int], shared: Sequence[SharedRun], token_bytes: int
+) -> list[int]:
+    """Replace each reader's full cost of a shared run by its part: every token is moved once.
+
+    Under a window a reader sees the run's last tokens only, so that the run is shared in nested
+    suffixes. Runs lie in context order: a reader's next run starts where its last one ended.
+
+    Returns: what to add to the bytes of each of the step's slices.
+    """
+    more_bytes, begins = [0] * len(hidden), [0] * len(hidden)
+    for run in shared:
+        seen: list[tuple[int, int]] = []
+        for reader in run.readers:
+            seen.append((max(run.tokens - max(hidden[reader] - begins[reader], 0), 0), reader))
+            begins[reader] += run.tokens
+        seen.sort()
+        counted = 0
+        for rank, (tokens, reader) in enumerate(seen):
+            more_bytes[reader] -= tokens * token_bytes
+            if tokens > counted:
+                each, left = divmod((tokens - counted) * token_bytes, len(seen) - rank)
+                for place, (_, other) in enumerate(seen[rank:]):
+                    more_bytes[other] += each + (place < left)
+                counted = tokens
+    return more_bytes
