@@ -53,7 +53,7 @@ def test_a_template_of_the_model_that_never_ends_is_ended_and_the_next_request_s
     async def use(templates: Templates) -> None:
         template = own(LOOPS_IF_TOLD)
         for _ in range(2):
-            with pytest.raises(TemplateFailed, match="took longer|ran away") as caught:
+            with pytest.raises(TemplateFailed, match=r"took longer|ran away") as caught:
                 await templates.render_own(template, {"loops": True}, MOST, False)
             assert caught.value.param == "messages"
             served = templates.render_own(template, {"text": "hi"}, MOST, False)
