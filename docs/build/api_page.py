@@ -97,8 +97,8 @@ What is over one of these is a 400 that names the field and the limit, before an
 
 * A prompt, and what a template writes: as many bytes of UTF-8 as the context can hold, which is the
   context limit times the bytes of the longest token, and at most `--max-text`. With
-  `truncate_prompt_tokens`, and in `/tokenize`, only `--max-text` holds: {max_text}. It is as well
-  the only one where a tokenizer may drop text or read any length of it as one token.
+  `truncate_prompt_tokens`, and in `/tokenize`, only `--max-text` holds: {max_text}. The
+  same is true of a tokenizer that may drop text, or read any length of it as one token.
 * A body: {keys:,} keys, {containers:,} objects and lists, {values:,} values. What stands in
   strings does not count.
 * A prompt of token ids: {ids:,} of them, over all prompts of a request.
