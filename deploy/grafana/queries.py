@@ -17,7 +17,7 @@ Points = list[tuple[float, float]]  # unix seconds, value
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class PanelTarget:
     """One query of a panel, its variables replaced."""
 
     promql: str
@@ -49,7 +49,7 @@ def panels(dashboard: Path) -> list[dict[str, Any]]:
     return list(json.loads(dashboard.read_text())["panels"])
 
 
-def targets(panel: dict[str, Any], window: Window) -> list[Target]:
+def targets(panel: dict[str, Any], window: Window) -> list[PanelTarget]:
     """List a panel's queries, of all models, with `$__rate_interval` filled in."""
     variables = {"$__rate_interval": f"{window.rate_interval_s}s", "$model": ".*"}
     found = []
@@ -57,7 +57,7 @@ def targets(panel: dict[str, Any], window: Window) -> list[Target]:
         promql = target["expr"]
         for name, value in variables.items():
             promql = promql.replace(name, value)
-        found.append(Target(promql, target["legendFormat"]))
+        found.append(PanelTarget(promql, target["legendFormat"]))
     return found
 
 

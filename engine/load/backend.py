@@ -27,7 +27,6 @@ def load_network(
 
     `resolve` is asked once the model's size is known.
 
-
     Raises:
         ModelError: the model cannot be read or is not supported.
         SettingsError: the backend is not there, or does not have a format that was asked for.

@@ -20,7 +20,15 @@ from core.machine import Peak, Peaks, PeakSource
 from core.settings import EngineSettings
 from engine.machine.bandwidth import SLICE_NS, reading
 from engine.machine.compiled import NATIVE_COMPILED
-from engine.machine.peaks_file import Rates, cached_rates, keep, known_curve, machine, peaks_file
+from engine.machine.peaks_file import (
+    ARITHMETICS,
+    Rates,
+    cached_rates,
+    keep,
+    known_curve,
+    machine,
+    peaks_file,
+)
 
 T = TypeVar("T")
 
@@ -116,7 +124,7 @@ def _with_threads(threads: int, slices: Generator[None, None, T]) -> Generator[N
 
 def arithmetics() -> tuple[str, ...]:
     """Name the arithmetics that this build multiplies weights in."""
-    return tuple(_PANELS) if NATIVE_COMPILED else ("fp32",)
+    return ARITHMETICS if NATIVE_COMPILED else ("fp32",)
 
 
 def describe(rates: dict[str, Rates], threads: int) -> str:
