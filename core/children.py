@@ -7,8 +7,11 @@ programs there are, and what they do, is not known here.
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -39,3 +42,25 @@ def python_child(
         [sys.executable, "-P", "-m", module, *arguments],
         {**environment, _PATH: os.pathsep.join(path)},
     )
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Let an interrupt (Ctrl-C) that comes in the block take effect at its end.
+
+    Otherwise it can come while a process is being started, and nobody would know whom to end.
+
+    Raises:
+        KeyboardInterrupt: one came.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # interrupts reach the main thread alone
+        return
+    came: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        signal.raise_signal(signal.SIGINT)

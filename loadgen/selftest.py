@@ -29,7 +29,7 @@ def mock_process(behaviour: Behaviour) -> Iterator[str]:
     pipe = subprocess.PIPE
     with subprocess.Popen(
         child.command, env=child.environment, stdin=pipe, stdout=pipe, text=True
-    ) as process:
+    ) as process:  # it ends with its standard input, and so with us
         assert process.stdin
         assert process.stdout
         try:

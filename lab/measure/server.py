@@ -8,13 +8,13 @@ import subprocess
 import tempfile
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from core.children import python_child
+from core.children import interrupts_held, python_child
 from core.errors import SettingsError
 from core.settings import STEPS_KEPT
 from costmodel.account import LostCause
@@ -132,36 +132,36 @@ def serving(*flags: str) -> Iterator[Server]:
         SettingsError: it did not start; its last line says why.
     """
     child = python_child("server.cli.main", "serve", "--port", "0", *flags)
-    with tempfile.TemporaryFile("w+") as errors:
-        process = subprocess.Popen(
-            child.command,
-            env=child.environment,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-        )
-        try:
-            assert process.stdout is not None
-            ready = _READY.fullmatch(process.stdout.readline())
-            if ready is None:
-                process.wait()
-                errors.seek(0)
-                last = (errors.read().strip().splitlines() or ["no reason told"])[-1]
-                raise SettingsError(f"a server did not start: {last}")
-            yield Server(ready[1])
-        finally:
-            _end(process)
+    with tempfile.TemporaryFile("w+") as errors, ExitStack() as ours:
+        with interrupts_held():
+            process = subprocess.Popen(
+                child.command,
+                env=child.environment,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+            ours.callback(_end, process)
+        assert process.stdout is not None
+        ready = _READY.fullmatch(process.stdout.readline())
+        if ready is None:
+            process.wait()
+            errors.seek(0)
+            last = (errors.read().strip().splitlines() or ["no reason told"])[-1]
+            raise SettingsError(f"a server did not start: {last}")
+        yield Server(ready[1])
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(_STOP_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-    if process.stdout is not None:
-        process.stdout.close()
+    with interrupts_held():
+        process.terminate()
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stdout is not None:
+            process.stdout.close()
 
 
 def median_step(steps: Sequence[ServerStep]) -> ServerStep | None:

@@ -179,14 +179,13 @@ class Supervisor:
     async def _run_one(self) -> float:
         """Run one engine from start to end; return the seconds that it was ready."""
         ours, theirs = socket.socketpair()
-        try:
-            process = await self._launch(theirs)
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-        client = await EngineClient.connect(ours, self._queue_timeout_s)
+        with theirs:  # connected first: nothing may come between a process and who ends it
+            client = await EngineClient.connect(ours, self._queue_timeout_s)
+            try:
+                process = await self._launch(theirs)
+            except BaseException:
+                client.close()
+                raise
         watch = asyncio.create_task(_end_when_silent(client, process))
         try:
             lived_s = await self._serve(client)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pytest
+
 import core
-from core.children import HOME, python_child
+from core.children import HOME, interrupts_held, python_child
 
 
 def test_a_child_runs_the_module_and_keeps_the_current_folder_off_its_path() -> None:
@@ -43,3 +47,40 @@ def test_modules_of_the_same_name_in_the_current_folder_are_not_imported(tmp_pat
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("usage: loadgen")
+
+
+def test_an_interrupt_is_held_until_the_block_has_ended() -> None:
+    before, done = signal.getsignal(signal.SIGINT), []
+
+    def work() -> None:
+        with interrupts_held():
+            signal.raise_signal(signal.SIGINT)
+            done.append("the rest of the block")
+        done.append("what follows")
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == ["the rest of the block"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_without_an_interrupt_a_block_that_holds_them_changes_nothing() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with interrupts_held():
+        pass
+    with pytest.raises(ValueError, match="its own"), interrupts_held():
+        raise ValueError("its own")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_other_threads_hold_nothing_and_are_not_refused() -> None:
+    done: list[str] = []
+
+    def work() -> None:
+        with interrupts_held():
+            done.append("work")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert done == ["work"]
