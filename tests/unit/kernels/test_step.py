@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -67,6 +69,19 @@ def tokens_of(config: ModelConfig, count: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, config.vocab_size, count).tolist()
 
 
+@functools.cache
+def long_sequence(
+    shape: str, stored: Callable[[Array], Array] = lambda x: x
+) -> tuple[dict[str, Array], list[int], Array]:
+    """Give a shape's weights, its tokens, and what the plain decoder makes of them.
+
+    It is computed once for all block sizes and instruction sets.
+    """
+    config = SHAPES[shape]
+    weights, tokens = random_weights(config, 1, spread=0.1), tokens_of(config, CUTS[-1])
+    return weights, tokens, forward(config, weights, tokens, stored)
+
+
 def relative(found: Array, expected: Array) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
@@ -76,13 +91,13 @@ def relative(found: Array, expected: Array) -> float:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_step_computes_the_plain_decoder(shape: str, block_size: int, isa: str) -> None:
     config = SHAPES[shape]
-    weights, tokens = random_weights(config, 1, spread=0.1), tokens_of(config, CUTS[-1])
+    weights, tokens, expected = long_sequence(shape)
     blocks = -(-CUTS[-1] // block_size)
     model = native(config, weights, isa=isa, block_size=block_size, num_blocks=blocks)
     world = World(model, config.vocab_size, blocks, block_size)
     pieces = [tokens[begin:end] for begin, end in itertools.pairwise(CUTS)]
     logits = np.concatenate([world.step([(0, piece)]) for piece in pieces])
-    assert relative(logits, forward(config, weights, tokens)) < 1e-5
+    assert relative(logits, expected) < 1e-5
 
 
 @pytest.mark.parametrize("target", [MatrixFormat.FP16, MatrixFormat.INT8, MatrixFormat.INT4_G32])
@@ -131,14 +146,14 @@ def test_an_int8_kv_store_loses_what_rounding_to_its_scales_loses(
     shape: str, block_size: int, isa: str
 ) -> None:
     config = SHAPES[shape]
-    weights, tokens = random_weights(config, 1, spread=0.1), tokens_of(config, CUTS[-1])
+    weights, tokens, exact = long_sequence(shape)
+    _, _, rounded = long_sequence(shape, int8_kv)
     blocks = -(-CUTS[-1] // block_size)
     sizes = {"block_size": block_size, "num_blocks": blocks, "kv_format": "int8"}
     world = World(native(config, weights, isa=isa, **sizes), config.vocab_size, blocks, block_size)
     pieces = [tokens[begin:end] for begin, end in itertools.pairwise(CUTS)]
     logits = np.concatenate([world.step([(0, piece)]) for piece in pieces])
-    rounded = forward(config, weights, tokens, stored=int8_kv)
-    lost = relative(rounded, forward(config, weights, tokens))
+    lost = relative(rounded, exact)
     # A value halfway between two steps may fall to either side; all others fall to the same.
     assert relative(logits, rounded) < 0.1 * lost < 2e-3
 
