@@ -58,7 +58,8 @@ _TAIL = """## Answers
 * `index` is the prompt's place × n + the choice's. Usage counts a prompt once, whatever `n`, and
   every sampled token: the end-of-sequence token and text that a stop string cut off, too.
 * `finish_reason` is `stop`, `length` or `tool_calls`. `stop_reason` is the stop string or the
-  caller's stop token id that ended the text, else null.
+  caller's stop token id that ended the text, else null. A stop string that is whole before
+  `min_tokens` is text; one that begins there and is completed later ends the text.
 * `n`: choice 0 has the request's seed, choice i a seed derived from it and i. Without a seed each
   prompt draws one.
 * Logprobs are log-softmax of the model's raw logits, before temperature, penalties and masks, no
@@ -76,6 +77,10 @@ A template that reads `tools` is given them; for one that does not, tools and ea
 written into the messages in Hermes' words. `tool_choice` `auto` finds calls in the answer and does
 not check their arguments, nor how many there are; `required` and a named function are enforced by a
 grammar made of the tools' schemas, and only there `parallel_tool_calls` false means one call.
+
+A call begins where its name and the brace of its arguments have come. What cannot be JSON from
+there on ends it: it keeps what it said, and the rest is text. What breaks off sooner is text as a
+whole. A call that `max_tokens` cuts stays cut. No tag that closes a call is ever text of an answer.
 
 ## Structured output
 
