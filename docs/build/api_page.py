@@ -80,7 +80,7 @@ grammar made of the tools' schemas, and only there `parallel_tool_calls` false m
 
 A call begins where its name and the brace of its arguments have come. What cannot be JSON from
 there on ends it: it keeps what it said, and the rest is text. What breaks off sooner is text as a
-whole. A call that `max_tokens` cuts stays cut. No tag that closes a call is ever text of an answer.
+whole. A call that `max_tokens` cuts stays cut. The tag that closes a call is never text.
 
 ## Structured output
 
@@ -91,10 +91,17 @@ An answer that ends by `stop` is whole; one that ends by `length` may be cut.
 ## Templates
 
 The text of messages is never read as control tokens: `<|im_end|>` in a content is text. In a raw
-prompt it is the token. Every template runs beside the server, with limits on time, memory and
-output: the model's own in a process that is kept, one from a request in a new one. Parts of text
-are joined by line breaks. A role is one of OpenAI's:
-{roles}.
+prompt it is the token. A template that looks for such a token in a message, as
+`'</think>' in content` does, finds it. Every template runs beside the server, with limits on time,
+memory and output: the model's own in a process that is kept, one from a request in a new one. It
+renders as in `transformers`: the same filters, tags and functions. A model's template of the name
+`tool_use` is taken where tools are given. Parts of text are joined by line breaks. A role is one of
+OpenAI's:
+{roles}. A `developer` is a `system` for a template that does not name that role.
+
+What the server said is taken back: an assistant's `content` may be null or absent, arguments that
+`max_tokens` cut off stay text, and `reasoning_content` (or `reasoning`, or `thinking`) reaches the
+template under the names that templates read.
 
 ## Limits of text
 

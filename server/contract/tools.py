@@ -159,11 +159,15 @@ def write_calls(messages: Sequence[Message]) -> list[Message]:
 
 
 def _written(message: Message) -> Message:
-    calls = [
-        {"name": call["function"]["name"], "arguments": call["function"]["arguments"]}
-        for call in message["tool_calls"]
-    ]
-    texts = [f"{OPEN_TAG}\n{json.dumps(call, ensure_ascii=False)}\n{CLOSE_TAG}" for call in calls]
-    content = "\n".join(filter(None, [message["content"], *texts]))
+    texts = [_call_text(call["function"]) for call in message["tool_calls"]]
+    content = "\n".join(filter(None, [message.get("content"), *texts]))
     rest = {key: value for key, value in message.items() if key != "tool_calls"}
     return {**rest, "content": content}
+
+
+def _call_text(function: Mapping[str, Any]) -> str:
+    """Write a call as the model does; arguments that were cut are text, and stay it."""
+    name, arguments = json.dumps(function["name"], ensure_ascii=False), function["arguments"]
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return f'{OPEN_TAG}\n{{"name": {name}, "arguments": {arguments}}}\n{CLOSE_TAG}'

@@ -140,10 +140,13 @@ class Validator:
         )
 
     def tokenize(self, body: bytes) -> TokenizeCall:
-        """Read the body of /tokenize: the form with `messages`, else the one with `prompt`."""
+        """Read the body of /tokenize: the form with `messages`, or the one with `prompt`."""
         raw = decode_object(body, self._depth)
         prompt: str | ChatPrompt
-        if "messages" in raw and "prompt" not in raw:
+        talks = raw.get("messages") is not None
+        if talks and raw.get("prompt") is not None:
+            raise InvalidValue("prompt cannot be combined with messages", "prompt")
+        if talks:
             common = self._tokenize_chat.common
             values = read_fields(self.tables["tokenize_chat"], raw)
             prompt = conversation(values, values[common.special], is_long(body))

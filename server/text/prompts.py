@@ -150,14 +150,13 @@ class PromptEncoder:
         rendered = (
             replace(most, bytes=_MARK_BYTES * most.bytes + _LONG_CHARACTERS) if loose else most
         )
-        given = (script.variables, rendered, talk.long)
-        own = tokenizer.template
-        if talk.template is not None:
-            tokens = own.tokens if own is not None else {}
-            text = await self._templates.render_callers(talk.template, tokens, *given)
+        given = (script.variables, rendered, talk.long, script.marks)
+        if script.template is not None:
+            text = await self._templates.render_own(script.template, *given)
         else:
-            assert own is not None  # `script` has looked
-            text = await self._templates.render_own(own, *given)
+            assert talk.template is not None  # else `script` has refused it
+            tokens = tokenizer.template.tokens if tokenizer.template is not None else {}
+            text = await self._templates.render_callers(talk.template, tokens, *given)
         work = (text, script.marked, talk, most)
         if len(text) > _LONG_CHARACTERS:
             return await self._off_loop.run(tokenizer.encode_script, *work)

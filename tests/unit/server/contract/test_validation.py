@@ -326,7 +326,36 @@ def test_the_arguments_of_earlier_calls_reach_the_template_as_objects(
     messages = [{"role": "assistant", "tool_calls": [call]}]
     (message,) = chat(messages=messages).conversation.messages
     assert message["tool_calls"][0]["function"]["arguments"] == read
-    assert message["content"] is None
+    assert "content" not in message
+
+
+CUT = '{"city": "Kö'
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ({"content": None}, {"content": ""}),
+        ({}, {"content": ""}),
+        ({"content": None, "tool_calls": [], "refusal": None}, {"content": ""}),
+        ({"content": None, "reasoning_content": "hm"},
+         {"content": "", "reasoning_content": "hm", "thinking": "hm"}),
+        ({"content": "a", "reasoning": "hm"},
+         {"content": "a", "reasoning": "hm", "reasoning_content": "hm", "thinking": "hm"}),
+        ({"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": CUT}}]},
+         {"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": CUT}}]}),
+    ],
+)  # fmt: skip
+def test_what_the_server_said_itself_is_taken_back(said: Any, read: Any) -> None:
+    (message,) = chat(messages=[{"role": "assistant", **said}]).conversation.messages
+    assert message == {"role": "assistant", **read}
+
+
+def test_a_text_beside_a_conversation_is_refused() -> None:
+    body = msgspec.json.encode({"prompt": "a", "messages": USER})
+    with pytest.raises(errors.InvalidValue) as caught:
+        VALIDATOR.tokenize(body)
+    assert caught.value.param == "prompt"
 
 
 @pytest.mark.parametrize(
@@ -343,6 +372,8 @@ def test_the_arguments_of_earlier_calls_reach_the_template_as_objects(
         ([{"role": "", "content": "a"}], errors.InvalidValue, "messages.0.role"),
         ([{"role": "user"}], errors.MissingParameter, "messages.0.content"),
         ([{"role": "user", "content": 1}], errors.InvalidType, "messages.0.content"),
+        ([{"role": "user", "content": "a", "name": 5}], errors.InvalidType, "messages.0.name"),
+        ([{"role": "assistant", "reasoning": {}}], errors.InvalidType, "messages.0.reasoning"),
         ([{"role": "user", "content": []}], errors.InvalidType, "messages.0.content"),
         ([{"role": "user", "content": ["a"]}], errors.InvalidType, "messages.0.content.0"),
         (
@@ -357,7 +388,7 @@ def test_the_arguments_of_earlier_calls_reach_the_template_as_objects(
             "messages.0.tool_calls.0.function",
         ),
         (
-            [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
+            [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "["}}]}],
             errors.InvalidValue,
             "messages.0.tool_calls.0.function.arguments",
         ),
