@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from core.errors import ContextLengthExceeded, EmptyPrompt, InvalidTokenId, InvalidValue
+from core.errors import EmptyPrompt, InvalidTokenId, InvalidValue
 from core.inputs.quantities import parse_bytes
 from core.settings import HttpSettings
 from server.contract.conversation import ChatPrompt
 from server.contract.prompt_forms import Prompt
 from server.contract.validation import ChatCall, CompletionCall, GenerationCall
 from server.limits.off_loop import OffLoop
-from server.limits.text_bound import TextLimit
+from server.limits.text_bound import ContextLimit, TextLimit
 from server.templates.pool import Templates
 from server.text.tokenizer import ModelTokenizer
 
@@ -28,17 +28,6 @@ class Prompted:
     ids: tuple[int, ...]
     max_tokens: int
     text: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ContextLimit:
-    """The most tokens of prompt and output together; `of_store`: the KV store holds no more."""
-
-    tokens: int
-    of_store: bool
-
-    def __str__(self) -> str:
-        return f"{self.tokens}" + ", all that the KV store holds" * self.of_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +124,7 @@ class PromptEncoder:
         if longest is not None and call.truncate is None:
             held_bytes = limit.tokens * longest
             if held_bytes <= self._most_bytes:
-                return TextLimit(held_bytes, str(limit))
+                return TextLimit(held_bytes, limit)
         return TextLimit(self._most_bytes)
 
     async def _render(
@@ -257,18 +246,16 @@ def room_for(prompt_tokens: int, call: GenerationCall, limit: ContextLimit, para
     """
     room, wanted = limit.tokens - prompt_tokens, call.max_tokens
     if room < 0 or (room == 0 and wanted != 0):
-        raise ContextLengthExceeded(
-            f"the prompt has {prompt_tokens} tokens; the context limit is {limit}, "
-            "and at least one token must be left to generate",
-            param,
-        )
+        what = f"the {param} came to {prompt_tokens} tokens, and one at least is to be generated"
+        limit.refuse(what, param)
     if wanted is None:
         return room
     if wanted > room and call.max_tokens_field is not None:
         shown = str(wanted) if wanted < 10**9 else "over 10^9"
-        raise ContextLengthExceeded(
-            f"the prompt has {prompt_tokens} tokens and {call.max_tokens_field} is {shown}: "
-            f"together above the context limit of {limit}",
+        all_told = str(prompt_tokens + wanted) if wanted < 10**9 else "over 10^9"
+        limit.refuse(
+            f"you requested {all_told} tokens ({prompt_tokens} in the {param}, {shown} in the "
+            f"completion). Reduce the {param} or {call.max_tokens_field}",
             call.max_tokens_field,
         )
     return min(wanted, room)

@@ -12,8 +12,9 @@ from core import errors
 from core.request import Grammar, GrammarKind, SamplingParams
 from core.settings import HttpSettings
 from server.contract.validation import Validator
+from server.limits.text_bound import ContextLimit
 from server.schema.fields import Support, Table
-from server.text.prompts import ContextLimit, room_for
+from server.text.prompts import room_for
 
 VALIDATOR = Validator(HttpSettings())
 COMPLETION, CHAT = VALIDATOR.tables["completion"], VALIDATOR.tables["chat"]
@@ -438,7 +439,7 @@ def test_the_room_is_what_the_context_leaves() -> None:
 def test_what_exceeds_the_context_is_refused_by_the_field_that_was_sent_and_told_the_limit(
     prompt_tokens: int, call: Any, param: str
 ) -> None:
-    with pytest.raises(errors.ContextLengthExceeded, match=r"limit (is|of) 16") as caught:
+    with pytest.raises(errors.ContextLengthExceeded, match="context length is 16 tokens") as caught:
         room_for(prompt_tokens, call, LIMIT, "prompt")
     assert caught.value.param == param
     assert param in str(caught.value)
@@ -450,4 +451,6 @@ def test_a_context_error_says_where_the_kv_store_is_what_sets_the_limit(
 ) -> None:
     with pytest.raises(errors.ContextLengthExceeded) as caught:
         room_for(prompt_tokens, completion(max_tokens=7), limit, "prompt")
-    assert ("16, all that the KV store holds" in str(caught.value)) == limit.of_store
+    message = str(caught.value)
+    assert message.startswith("This model's maximum context length is 16 tokens. However, ")
+    assert message.endswith("16 tokens are all that the KV store holds") == limit.of_store
