@@ -10,6 +10,7 @@ from core.settings import HttpSettings
 from server.answers.request_size import MAX_IDS_BESIDE
 from server.contract.grammars import NOT_WITH_A_GRAMMAR
 from server.contract.messages import ROLES
+from server.contract.schemas import MAX_INTEGER
 from server.contract.table import StreamOptions
 from server.contract.validation import Validator
 from server.http.errors import INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TABLE
@@ -77,6 +78,9 @@ A template that reads `tools` is given them; for one that does not, tools and ea
 written into the messages in Hermes' words. `tool_choice` `auto` finds calls in the answer and does
 not check their arguments, nor how many there are; `required` and a named function are enforced by a
 grammar made of the tools' schemas, and only there `parallel_tool_calls` false means one call.
+Enforced arguments are those that a schema names: an object that lists `properties` takes no others,
+unless it says `additionalProperties`. `--open-tool-arguments` lets others come, but not where a
+function says `strict`.
 
 A call begins where its name and the brace of its arguments have come. What cannot be JSON from
 there on ends it: it keeps what it said, and the rest is text. What breaks off sooner is text as a
@@ -87,6 +91,16 @@ whole. A call that `max_tokens` cuts stays cut. The tag that closes a call is ne
 llguidance masks each token. What it cannot follow is a 400 that names the keyword. The grammar
 alone decides where the answer ends, so these cannot be combined with it: {conflicts}.
 An answer that ends by `stop` is whole; one that ends by `length` may be cut.
+
+In a schema, of an answer or of a tool that must be called, a text without `maxLength`, `pattern`,
+`format`, `enum` or `const` ends after {text:,} characters, and an integer without `minimum` or
+`maximum` lies within ±{integer:,}. `--max-schema-string` sets another length; 0 leaves both
+without end. Numbers with a fraction, lists, and all that `json_object` allows have no such end:
+`max_tokens` may cut them.
+
+With `tools`, an answer by `response_format` is calls or the JSON that it asks for, and
+`tool_choice` `required` or a name asks for calls alone. Of `structured_outputs`, `json` and
+`json_object` go with tools. The schema may also stand in `response_format` itself, as `schema`.
 
 ## Templates
 
@@ -139,7 +153,7 @@ full, or waits longer than `--queue-timeout` to be admitted, which is looked at 
 * `top_p` 0 is refused. `temperature` 0 with `n` above 1 gives n equal choices.
 * `logprobs` of completions go to 20. `best_of` must equal `n`. `suffix` is refused.
 * A named `tool_choice` ends with `finish_reason` `tool_calls`.
-* `response_format` and `tools` cannot be combined unless `tool_choice` is `none`.
+* With `tools`, `response_format` leaves no room for other words beside a call.
 * A JSON schema is always followed strictly, whatever `strict` says.
 * Fields that change no text here, such as `user`, `store` or `service_tier`, are ignored.
 """
@@ -166,6 +180,8 @@ def page() -> str:
         roles=roles,
         errors=_errors(),
         max_text=HttpSettings().max_text,
+        text=HttpSettings().max_schema_string,
+        integer=MAX_INTEGER,
         keys=MAX_KEYS,
         containers=MAX_CONTAINERS,
         values=MAX_VALUES,

@@ -10,8 +10,9 @@ from typing import Final
 
 from core.settings import HttpSettings
 from server.contract.conversation import CONVERSATION
-from server.contract.grammars import RESPONSE_FORMAT, STRUCTURED_OUTPUTS
+from server.contract.grammars import ResponseFormatKind, StructuredOutputsKind
 from server.contract.prompt_forms import PromptForms
+from server.contract.schemas import SchemaRules
 from server.schema.fields import FieldGroup, Structure, Values, built, ignored, refused
 from server.schema.kinds import (
     INT64,
@@ -109,9 +110,11 @@ class OutputFields(FieldGroup):
         top = Integer(0, limits.max_logprobs)
         self.prompt_logprobs = built("prompt_logprobs", top, "each prompt token; not streamed")
         note = "text, json_object or json_schema"
-        self.response_format = built("response_format", RESPONSE_FORMAT, note)
+        rules = SchemaRules.of(limits)
+        self.response_format = built("response_format", ResponseFormatKind(rules), note)
         note = "json, regex, choice or grammar (Lark)"
-        self.structured_outputs = built("structured_outputs", STRUCTURED_OUTPUTS, note)
+        kind = StructuredOutputsKind(rules)
+        self.structured_outputs = built("structured_outputs", kind, note)
 
 
 class CommonFields(FieldGroup):

@@ -189,6 +189,13 @@ def test_a_schema_that_would_compile_for_hours_is_refused_in_time() -> None:
         check_grammar(intersection(26))
 
 
+@pytest.mark.parametrize("spelled", ["pattern", "\\u0070attern"])
+def test_a_schema_within_another_grammar_is_refused_in_time_too(spelled: str) -> None:
+    text = intersection(26).text.replace("pattern", spelled)
+    with pytest.raises(InvalidValue, match=r"not compiled in .* too many patterns"):
+        check_grammar(Grammar(GrammarKind.LARK, f"start: %json {text}"))
+
+
 def test_a_schema_of_many_patterns_is_tried_in_a_process_and_judged_alike() -> None:
     apart = schema({"properties": {f"p{at}": {"pattern": "^[a-z]+$"} for at in range(20)}})
     check_grammar(apart)

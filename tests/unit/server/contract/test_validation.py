@@ -215,7 +215,7 @@ def test_an_echoed_prompt_is_scored_where_logprobs_are_asked_for() -> None:
         completion(prompt_logprobs=1, stream=True)
 
 
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9}}}
 
 
 @pytest.mark.parametrize(
@@ -225,6 +225,14 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
         ({"response_format": {"type": "json_object"}}, Grammar(GrammarKind.JSON_OBJECT)),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+            Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
+        ),
+        (
+            {"response_format": {"type": "json_object", "schema": SCHEMA}},
+            Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
+        ),
+        (
+            {"response_format": {"type": "json_schema", "schema": SCHEMA}},
             Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
         ),
         ({"structured_outputs": {"regex": "a+"}}, Grammar(GrammarKind.REGEX, "a+")),
@@ -256,7 +264,17 @@ def test_the_forms_of_structured_output(fields: Any, grammar: Grammar | None) ->
         ),
         ({"response_format": {"type": "json_object"}, "stop": "a"}, "stop"),
         ({"response_format": {"type": "json_object"}, "min_tokens": 1}, "min_tokens"),
-        ({"tools": [TOOL], "response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [TOOL], "structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        ({"response_format": {"type": "text", "schema": {}}}, "response_format.schema"),
+        (
+            {"response_format": {"type": "json_object", "json_schema": {"schema": {}}}},
+            "response_format.json_schema",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "schema": {}, "json_schema": {
+                "schema": {}}}},
+            "response_format.json_schema",
+        ),
         ({"tools": [TOOL], "tool_choice": "required", "ignore_eos": True}, "ignore_eos"),
         ({"tools": [{}]}, "tools.type"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.function.name"),
