@@ -19,6 +19,8 @@ from server.http.routes import ROUTES
 from server.limits.body_weight import MAX_CONTAINERS, MAX_KEYS, MAX_VALUES
 from server.schema.fields import Field, Support, Table
 from server.schema.kinds import MAX_IDS, Schema, TokenId
+from server.text.prompts import MAX_SPELLINGS
+from server.text.spellings import MAX_BYTES
 
 _HEAD = """# The HTTP API
 
@@ -61,6 +63,10 @@ _TAIL = """## Answers
 * `finish_reason` is `stop`, `length` or `tool_calls`. `stop_reason` is the stop string or the
   caller's stop token id that ended the text, else null. A stop string that is whole before
   `min_tokens` is text; one that begins there and is completed later ends the text.
+* `bad_words` are banned as tokens: in the tokenizer's own spelling, and in the others that tokens
+  allow, those of the fewest tokens first, up to {spellings:,} over all words of a request and for
+  words of at most {word_bytes} bytes. A word counts at the start of a text or after a space, in the
+  letters as given; within a longer token (`badly`) or behind another sign it is not found.
 * `n`: choice 0 has the request's seed, choice i a seed derived from it and i. Without a seed each
   prompt draws one.
 * Logprobs are log-softmax of the model's raw logits, before temperature, penalties and masks, no
@@ -179,6 +185,8 @@ def page() -> str:
         conflicts=conflicts,
         roles=roles,
         errors=_errors(),
+        spellings=MAX_SPELLINGS,
+        word_bytes=MAX_BYTES - 1,
         max_text=HttpSettings().max_text,
         text=HttpSettings().max_schema_string,
         integer=MAX_INTEGER,

@@ -78,7 +78,9 @@ class SamplingFields(FieldGroup):
         ids = ListOf(TokenId(), MAX_ALLOWED_IDS, least=1)
         self.allowed = built("allowed_token_ids", ids, "no other token is sampled", ())
         words = ListOf(Text(1, 64), MAX_BAD_WORDS)
-        self.bad_words = built("bad_words", words, "texts that never come", ())
+        self.bad_words = built(
+            "bad_words", words, "texts that never come, as tokens spell them", ()
+        )
         note = "before so many, nothing stops the output"
         self.min_tokens = built("min_tokens", Integer(0), note, 0)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
 from core.errors import EmptyPrompt, InvalidTokenId, InvalidValue
@@ -18,6 +19,7 @@ from server.templates.pool import Templates
 from server.text.tokenizer import ModelTokenizer
 
 _LONG_CHARACTERS: Final = 4_000  # about 4 ms of encoding: more goes to a thread
+MAX_SPELLINGS: Final = 1024  # of all bad words: each is looked for at each token, in a microsecond
 _MARK_BYTES: Final = 4  # of UTF-8, for a special token of at least one
 
 
@@ -64,9 +66,9 @@ class PromptEncoder:
                 most.check(prompt, "prompt")
             elif call.truncate is None:
                 room_for(len(prompt), call, limit, "prompt")
-        size = sum(map(len, call.prompts)) + sum(map(len, call.bad_words))
+        size = sum(map(len, call.prompts))
         given = (call, tokenizer, limit)
-        if size > _LONG_CHARACTERS:
+        if size > _LONG_CHARACTERS or call.bad_words:
             return await self._off_loop.run(_completion, *given)
         return _completion(*given)
 
@@ -88,10 +90,9 @@ class PromptEncoder:
         if not ids:
             raise EmptyPrompt("the rendered conversation has no tokens", "messages")
         prompted = Prompted(ids, room_for(len(ids), call, limit, "messages"))
-        if sum(map(len, call.bad_words)) > _LONG_CHARACTERS:
-            words = await self._off_loop.run(bad_word_ids, call.bad_words, tokenizer)
-        else:
-            words = bad_word_ids(call.bad_words, tokenizer)
+        if not call.bad_words:
+            return Prompts((prompted,), ())
+        words = await self._off_loop.run(bad_word_ids, call.bad_words, tokenizer)
         return Prompts((prompted,), words)
 
     async def conversation(self, talk: ChatPrompt, tokenizer: ModelTokenizer) -> tuple[int, ...]:
@@ -160,7 +161,8 @@ def _completion(call: CompletionCall, tokenizer: ModelTokenizer, limit: ContextL
         room = room_for(len(ids), call, limit, "prompt")
         text = prompt if isinstance(prompt, str) and ids == whole else None
         prompted.append(Prompted(ids, room, text))
-    return Prompts(tuple(prompted), bad_word_ids(call.bad_words, tokenizer))
+    words = bad_word_ids(call.bad_words, tokenizer) if call.bad_words else ()
+    return Prompts(tuple(prompted), words)
 
 
 def _encoded(
@@ -214,17 +216,22 @@ def check_token_fields(call: GenerationCall, vocab_size: int) -> None:
         raise InvalidValue(message, "logit_bias")
 
 
-def bad_word_ids(words: Iterable[str], tokenizer: ModelTokenizer) -> tuple[tuple[int, ...], ...]:
-    """Spell each word in tokens, at the start of a text and after a space.
+def bad_word_ids(words: Sequence[str], tokenizer: ModelTokenizer) -> tuple[tuple[int, ...], ...]:
+    """Spell each word in tokens: the tokenizer's own way, and the others, up to a share of them.
+
+    A word may stand at the start of a text or after a space, which a token may hold as well.
 
     Raises:
         InvalidTokenId: a word has a token that the model lacks.
     """
-    spelled = [
-        tokenizer.encode_word(f"{space}{word.lstrip()}") for word in words for space in ("", " ")
-    ]
+    bare = [word.lstrip() for word in words]
+    spelled = [tokenizer.encode_word(f"{space}{word}") for word in bare for space in ("", " ")]
     for ids in spelled:
         check_encoded(ids, tokenizer, "bad_words")
+    share, ways = MAX_SPELLINGS // (2 * max(len(words), 1)), tokenizer.spellings
+    for word in bare:
+        spelled += islice(ways.of(word.encode()), share)
+        spelled += islice(ways.of(f" {word}".encode(), at_once=2), share)
     return tuple(dict.fromkeys(ids for ids in spelled if ids))
 
 

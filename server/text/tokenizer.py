@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from server.contract.tools import explain_tools, write_calls
 from server.limits.text_bound import TextLimit, longest_token_bytes
 from server.templates.chat_template import NO_MARKS, ChatTemplate
 from server.text.specials import Specials
+from server.text.spellings import Spellings
 from server.text.token_bytes import token_bytes
 
 # the library would start a thread for every core, which are the engine's; it encodes one text at a
@@ -115,6 +117,11 @@ class ModelTokenizer:
         if id < len(self.shown_bytes):
             return self.shown_bytes[id].decode("utf-8", "replace")
         return self._tokenizer.id_to_token(id) or ""
+
+    @cached_property
+    def spellings(self) -> Spellings:
+        """Its tokens by their bytes; made when they are first asked for."""
+        return Spellings(self.token_bytes)
 
     @property
     def added_before(self) -> int:

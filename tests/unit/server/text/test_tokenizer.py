@@ -20,6 +20,7 @@ from server.limits.text_bound import TextLimit
 from server.templates.chat_template import ChatTemplate, RenderedTooLong
 from server.templates.pool import Templates
 from server.text.detokenizer import Detokenizer
+from server.text.prompts import MAX_SPELLINGS, bad_word_ids
 from server.text.token_bytes import token_bytes
 from server.text.tokenizer import ModelTokenizer
 from tests.fakes_engine import CHAT_TEMPLATE, EOS, IM_END, IM_START, MODEL, write_model_dir
@@ -290,3 +291,32 @@ def test_a_cut_call_is_written_back_as_it_was_said(tokenizer: ModelTokenizer) ->
     messages = [*USER, {"role": "assistant", "tool_calls": [cut]}]
     text = bytes_of(encode_chat(tokenizer, messages, use=ToolUse((TOOL,)))).decode()
     assert '<tool_call>\n{"name": "f", "arguments": {"a": 1}\n</tool_call>' in text
+
+
+def _pairs(*merges: str) -> ModelTokenizer:
+    """Bytes, and the texts that merges make of them."""
+    from tokenizers import decoders, pre_tokenizers
+
+    vocab = {one: at for at, one in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    pairs = [(merge[:-1], merge[-1]) for merge in merges]
+    vocab |= {merge: len(vocab) + at for at, merge in enumerate(merges)}
+    described = Tokenizer(models.BPE(vocab=vocab, merges=pairs))
+    described.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    described.decoder = decoders.ByteLevel()
+    return ModelTokenizer(described, len(vocab), None, hidden=())
+
+
+def test_a_bad_word_is_banned_in_every_spelling() -> None:
+    tokenizer = _pairs("ab", "abc", "Ġa", "Ġab")
+    spelled = bad_word_ids(["abc"], tokenizer)
+    texts = {tuple(tokenizer.token_text(id) for id in ids) for ids in spelled}
+    joined = {("abc",), ("ab", "c"), ("a", "b", "c"), (" ab", "c"), (" a", "b", "c")}
+    assert texts == joined | {(" ", "abc")}  # the tokenizer's own, after a space
+    own = [tokenizer.encode_word("abc"), tokenizer.encode_word(" abc")]
+    assert list(spelled[:2]) == own
+
+
+def test_bad_words_share_a_bounded_number_of_spellings() -> None:
+    tokenizer = _pairs("aa", "aaa", "aaaa")
+    words = ["a" * size for size in range(20, 64)]
+    assert 2 * len(words) <= len(bad_word_ids(words, tokenizer)) <= MAX_SPELLINGS + 2 * len(words)
