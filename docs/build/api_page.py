@@ -65,8 +65,8 @@ _TAIL = """## Answers
   `min_tokens` is text; one that begins there and is completed later ends the text.
 * `bad_words` are banned as tokens: in the tokenizer's own spelling, and in the others that tokens
   allow, those of the fewest tokens first, up to {spellings:,} over all words of a request and for
-  words of at most {word_bytes} bytes. A word counts at the start of a text or after a space, in the
-  letters as given; within a longer token (`badly`) or behind another sign it is not found.
+  words of at most {word_bytes} bytes. A word is found in the letters as given, where its first one
+  begins a token, alone or behind a space, and its last one ends a token: not within another token.
 * `n`: choice 0 has the request's seed, choice i a seed derived from it and i. Without a seed each
   prompt draws one.
 * Logprobs are log-softmax of the model's raw logits, before temperature, penalties and masks, no

@@ -145,8 +145,7 @@ class PromptEncoder:
             text = await self._templates.render_own(script.template, *given)
         else:
             assert talk.template is not None  # else `script` has refused it
-            tokens = tokenizer.template.tokens if tokenizer.template is not None else {}
-            text = await self._templates.render_callers(talk.template, tokens, *given)
+            text = await self._templates.render_callers(talk.template, tokenizer.names, *given)
         work = (text, script.marked, talk, most)
         if len(text) > _LONG_CHARACTERS:
             return await self._off_loop.run(tokenizer.encode_script, *work)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from tokenizers import Tokenizer
@@ -36,7 +37,7 @@ TEMPLATE_FILE: Final = "chat_template.jinja"
 TOOL_TEMPLATE_FILE: Final = "additional_chat_templates/tool_use.jinja"  # as transformers saves it
 _END: Final = chr(0x100000)  # Area-B: ends the message that is to be continued
 _TEMPLATE_TIMEOUT_S: Final = HttpSettings().template_timeout
-_TOKEN_NAMES: Final = ("bos_token", "eos_token", "unk_token", "pad_token")
+TOKEN_NAMES: Final = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,10 @@ class ModelTokenizer:
         template: ChatTemplate | None,
         hidden: Iterable[int],
         tool_template: ChatTemplate | None = None,
+        names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._tokenizer, self.template = tokenizer, template
+        self.names = names  # of tokens, such as `bos_token`, and their texts
         self._tool_template = tool_template  # of a model that has one of its own for tools
         self._literal = Tokenizer.from_str(tokenizer.to_str())
         self._literal.encode_special_tokens = True
@@ -101,12 +104,12 @@ class ModelTokenizer:
         tokenizer.no_truncation()  # a text is refused or encoded, never cut in silence
         tokenizer.no_padding()
         config = _read_json(folder / "tokenizer_config.json")
-        tokens = {name: text for name in _TOKEN_NAMES if (text := _text(config.get(name)))}
+        tokens = {name: text for name in TOKEN_NAMES if (text := _text(config.get(name)))}
         plain, for_tools = (
             ChatTemplate(source, tokens, template_timeout_s) if source else None
             for source in _templates(folder, config)
         )
-        return cls(tokenizer, model.vocab_size, plain, model.eos_token_ids, for_tools)
+        return cls(tokenizer, model.vocab_size, plain, model.eos_token_ids, for_tools, tokens)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> tuple[int, ...]:
         """Encode a raw prompt, by default with the tokens that the tokenizer adds by itself."""
