@@ -148,6 +148,7 @@ def test_matchers_of_one_grammar_do_not_share_their_state(compiler: GrammarCompi
         (schema({"type": "string", "format": "strange"}), "strange"),
         (schema({"type": "strnig"}), "strnig"),
         (schema({"oneOf": [{"type": "object"}, {"minProperties": 1}]}), "oneOf"),
+        (schema({"oneOf": [{"type": "object"}, {"minProperties": 1}]}), "Use anyOf"),
         (schema({"uniqueItems": True, "x-guidance": {"lenient": True}}), "uniqueItems"),
         (schema({"$ref": "http://example.com/a"}), "example.com"),
         (schema(True), "object schema"),
