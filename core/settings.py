@@ -174,6 +174,15 @@ class HttpSettings:
     )
     max_logprobs: int = setting(20, "likeliest tokens told beside each token", "tokens", "N")
     max_stop: int = setting(4, "stop strings of one request", "strings", "N")
+    max_schema_string: int = setting(
+        2048,
+        "longest text where a JSON schema sets no end to it; 0 leaves texts and integers unbounded",
+        "characters",
+        "N",
+    )
+    open_tool_arguments: bool = setting(
+        False, "let enforced calls have arguments that the tool's schema does not name"
+    )
     header_timeout: float = setting(
         10.0, "time in which a request's head must come", "seconds", "S"
     )

@@ -24,6 +24,10 @@ log = logging.getLogger("floorline.engine")
 
 MAX_TEXT_BYTES: Final = 64 * 1024
 _MAX_MESSAGE: Final = 300  # characters of the library's own words
+_ADVICE: Final = {  # it names options that no request has
+    "Enable 'coerce_one_of' option to approximate oneOf with anyOf": "Use anyOf, or branches of "
+    "which no two can fit",
+}
 _KEPT: Final = 32  # compiled grammars
 
 # Work is counted, and too much of it is an error. A lexer state takes 1 to 2 kB. With so many items
@@ -180,6 +184,8 @@ def _any_of(choices: object) -> str:
 
 
 def _fault(grammar: Grammar, message: str) -> InvalidValue:
+    for theirs, ours in _ADVICE.items():
+        message = message.replace(theirs, ours)
     return InvalidValue(f"{grammar.kind}: {_one_line(message)}")
 
 

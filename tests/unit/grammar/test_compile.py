@@ -148,6 +148,7 @@ def test_matchers_of_one_grammar_do_not_share_their_state(compiler: GrammarCompi
         (schema({"type": "string", "format": "strange"}), "strange"),
         (schema({"type": "strnig"}), "strnig"),
         (schema({"oneOf": [{"type": "object"}, {"minProperties": 1}]}), "oneOf"),
+        (schema({"oneOf": [{"type": "object"}, {"minProperties": 1}]}), "Use anyOf"),
         (schema({"uniqueItems": True, "x-guidance": {"lenient": True}}), "uniqueItems"),
         (schema({"$ref": "http://example.com/a"}), "example.com"),
         (schema(True), "object schema"),
@@ -187,6 +188,13 @@ def intersection(patterns: int) -> Grammar:
 def test_a_schema_that_would_compile_for_hours_is_refused_in_time() -> None:
     with pytest.raises(InvalidValue, match=r"not compiled in .* too many patterns"):
         check_grammar(intersection(26))
+
+
+@pytest.mark.parametrize("spelled", ["pattern", "\\u0070attern"])
+def test_a_schema_within_another_grammar_is_refused_in_time_too(spelled: str) -> None:
+    text = intersection(26).text.replace("pattern", spelled)
+    with pytest.raises(InvalidValue, match=r"not compiled in .* too many patterns"):
+        check_grammar(Grammar(GrammarKind.LARK, f"start: %json {text}"))
 
 
 def test_a_schema_of_many_patterns_is_tried_in_a_process_and_judged_alike() -> None:
