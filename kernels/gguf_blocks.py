@@ -15,11 +15,16 @@ from kernels.packing import Array, PackedMatrix, pack_int4_groups, pack_int8_gro
 BLOCK_BYTES: Final = {"Q4_0": 18, "Q4_1": 20, "Q8_0": 34}
 
 
+class NotFinite(ValueError):
+    """A block's scale is NaN or infinite."""
+
+
 def repack(raw: Array, kind: str) -> PackedMatrix:
     """Pack the rows `raw` (uint8 [N, bytes]) of a matrix of GGUF type `kind`.
 
     Raises:
         KeyError: a type that does not repack.
+        NotFinite: a scale or minimum is no number.
     """
     blocks = np.ascontiguousarray(raw).reshape(len(raw), -1, BLOCK_BYTES[kind])  # [N, G, bytes]
     scales = _halves(blocks[..., :2])
@@ -32,7 +37,10 @@ def repack(raw: Array, kind: str) -> PackedMatrix:
 
 
 def _halves(two_bytes: Array) -> Array:
-    return np.ascontiguousarray(two_bytes).view(np.float16)[..., 0]
+    numbers = np.ascontiguousarray(two_bytes).view(np.float16)[..., 0]
+    if not np.isfinite(numbers).all():
+        raise NotFinite("holds NaN or infinity")
+    return numbers
 
 
 def _nibbles(packed: Array) -> Array:

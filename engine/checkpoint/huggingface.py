@@ -18,6 +18,7 @@ from engine.checkpoint.source import (
     TOKENIZER_CONFIG_FILE,
     TOKENIZER_FILE,
     Checkpoint,
+    Rows,
     Source,
     fingerprint,
 )
@@ -68,7 +69,14 @@ def _open(folder: Path) -> Checkpoint:
     )
     reading = _TensorReader(folder, config)
     files = _text_files(folder)
-    return Checkpoint(config, reading.read, files, reading.kind, bytes_of=reading.bytes_of)
+    return Checkpoint(
+        config,
+        reading.read,
+        files,
+        reading.kind,
+        bytes_of=reading.bytes_of,
+        rows=reading.rows,
+    )
 
 
 class _TensorReader:
@@ -90,6 +98,11 @@ class _TensorReader:
         stored = hf_name(name)
         tensor: torch.Tensor = self._file_of[stored].get_tensor(stored)
         return tensor
+
+    def rows(self, name: str) -> Rows:
+        stored = hf_name(name)
+        opened = self._file_of[stored].get_slice(stored)
+        return Rows(tuple(opened.get_shape()), lambda first, last: opened[first:last])
 
     def kind(self, name: str) -> str:
         stored = hf_name(name)
