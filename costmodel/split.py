@@ -5,7 +5,7 @@ Many totals are shared at once, each among the rows of its group.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+Count = TypeVar("Count", int, Ints)  # a number, or a column of them
 
 _MAX_TOTAL: Final = 2**50
 _MAX_WEIGHTS: Final = 2**61

@@ -15,9 +15,9 @@ from core.formats import KVFormat, Storage
 from core.model import ModelConfig, TensorRole
 from core.wire import SharedRun, SliceRecord
 from costmodel.slices import Ran, Slices, slices_of
-from costmodel.split import Ints, sums_by
+from costmodel.split import Count, Ints, sums_by
 from costmodel.storage import kv_bytes_per_token_and_layer, row_bytes, weight_bytes
-from costmodel.work import Count, Work, work_of_step
+from costmodel.work import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,12 +134,11 @@ class ModelSums:
 
     def work(
         self, slices: Sequence[SliceRecord], shared: Sequence[SharedRun], distinct_token_ids: int
-    ) -> Work[int]:
-        """Sum one step. A step without slices moves nothing."""
-        columns = slices_of([Ran(slices, shared, distinct_token_ids)])
-        return work_of_step(self.works(columns), columns, 0)
+    ) -> Work:
+        """Sum one step, as columns of one row. A step without slices moves nothing."""
+        return self.works(slices_of([Ran(slices, shared, distinct_token_ids)]))
 
-    def works(self, slices: Slices) -> Work[Ints]:
+    def works(self, slices: Slices) -> Work:
         """Sum many steps, a row each."""
         step, count = slices.step, slices.steps
         tokens = sums_by(step, slices.length, count)

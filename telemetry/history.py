@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from core.request import FinishReason, Obstacle, RequestId
 from core.settings import STEPS_KEPT
 from core.wire import PoolState, SliceRecord, StepReport
-from costmodel.account import LostCause, StepAccount, StepAccounts
-from costmodel.floor import Regime
+from costmodel.account import LostCause, StepAccounts
+from costmodel.floor import REGIMES, Regime
 from telemetry.bill.entry import Entry, Stage
 from telemetry.books.accounts import BurstAccounts
 from telemetry.books.facts import KINDS, Facts, StepKind
@@ -104,28 +104,25 @@ class PastStep:
     accounts: StepAccounts  # of the steps that were booked with it
     row: int  # its own among them
 
-    @property
-    def account(self) -> StepAccount:
-        return self.accounts[self.row]
-
     def slice_of(self, id: RequestId) -> SliceRecord | None:
         return next((piece for piece in self.report.slices if piece.id == id), None)
 
     def view(self) -> StepView:
-        report, account = self.report, self.account
-        wall_ns, floor = account.wall_ns, account.floor
+        report, accounts, row = self.report, self.accounts, self.row
+        wall_ns, work, floors = int(accounts.wall_ns[row]), accounts.work, accounts.floors
+        floor_s = float(floors.s[row]) if floors.known[row] else None
         return StepView(
             index=report.index,
             kind=self.kind,
             start_ns=report.start_ns,
             duration_ms=wall_ns / 1e6,
-            floor_ms=None if floor is None else floor.s * 1e3,
-            efficiency=floor.s * 1e9 / wall_ns if floor is not None and wall_ns else None,
-            regime=account.regime,
-            bytes=account.work.bytes_total,
-            flops=account.work.flops,
-            useful_floor_ms=account.useful_floor_ns / 1e6,
-            lost_ms={cause: ns / 1e6 for cause, ns in account.lost_ns.items()},
+            floor_ms=None if floor_s is None else floor_s * 1e3,
+            efficiency=floor_s * 1e9 / wall_ns if floor_s is not None and wall_ns else None,
+            regime=None if floor_s is None else REGIMES[accounts.regimes[row]],
+            bytes=int(work.bytes_total[row]),
+            flops=int(work.flops[row]),
+            useful_floor_ms=int(accounts.useful_floor_ns[row]) / 1e6,
+            lost_ms={cause: ns / 1e6 for cause, ns in accounts.lost_of(row).items()},
             segments_ms={name: getattr(report.segments, name) / 1e6 for name in SEGMENTS},
             slices=[
                 SliceView(p.id, p.start, p.length, p.rows, p.cached, p.recomputed, p.blocks)

@@ -11,7 +11,7 @@ from core.machine import MemoryLevel, Peaks
 from costmodel.account import LostCause, StepAccounts
 from costmodel.floor import REGIMES, Regime
 from costmodel.slices import ints
-from costmodel.split import Bools, Ints, sums_by
+from costmodel.split import Bools, sums_by
 from costmodel.work import Work
 from telemetry.books.accounts import BurstAccounts
 from telemetry.books.facts import KINDS, Facts, StepKind
@@ -115,7 +115,7 @@ class StepSeries:
         self._violations.inc(int(steps.violation.sum()))
         self._moved(steps.work)
 
-    def _moved(self, work: Work[Ints]) -> None:
+    def _moved(self, work: Work) -> None:
         read = work.weights_bytes, work.lm_head_bytes, work.embedding_bytes, work.kv_read_bytes
         flops = work.linear_flops, work.attention_flops, work.lm_head_flops
         totals = np.sum((*read, work.kv_write_bytes, *flops), axis=1).tolist()
