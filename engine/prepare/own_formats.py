@@ -33,9 +33,9 @@ def _own_format(checkpoint: Checkpoint, spec: TensorSpec) -> MatrixFormat:
 
     A bf16 matrix becomes fp16 if all its numbers are in range.
     """
+    if (blocks := checkpoint.blocks(spec.name)) is not None:
+        return KEPT_BLOCKS[blocks.kind]
     kind = checkpoint.kind(spec.name)
-    if kind in KEPT_BLOCKS:
-        return KEPT_BLOCKS[kind]
     if kind in _HALF:
         narrow = kind == "F16" or all(map(fits_fp16, checkpoint.checked_runs(spec)))
         return MatrixFormat.FP16 if narrow else MatrixFormat.FP32

@@ -6,9 +6,10 @@ Sources: the formats that AutoGPTQ, AutoAWQ, compressed-tensors, DeepSeek-V3 and
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -16,10 +17,21 @@ import torch
 
 from core.errors import ModelError
 from engine.unpack import floats, integers
-from engine.unpack.matrix import Array, Levels, Packed
+from engine.unpack.matrix import BLOCK_COLUMNS, Array, Levels, Packed
 from engine.unpack.method import Method, Quantisation
 
 _FLOAT8 = "F8_E4M3"
+
+Grouped = tuple[Array, Array, Array]  # values [N, K], zeros and scales [N, G]
+
+
+@contextmanager
+def named(tensor: str) -> Iterator[None]:
+    """Say which tensor it was that did not fit."""
+    try:
+        yield
+    except ModelError as error:
+        raise ModelError(f"{tensor}: {error}") from None
 
 
 class Tensors(Protocol):
@@ -63,73 +75,71 @@ class Unpacker:
         """Describe a matrix of GPTQ or AWQ."""
         parts = [f"{stem}.{part}" for part in ("qweight", "qzeros", "scales")]
         self._need(parts)
-        wide, high = self.tensors.shape(parts[0]), 32 // self.quantisation.bits
+        wide, many = self.tensors.shape(parts[0]), 32 // self.quantisation.bits
         awq = self.quantisation.method is Method.AWQ
-        columns, rows = (wide[0], wide[1] * high) if awq else (wide[0] * high, wide[1])
-        groups = self.tensors.shape(parts[2])
-        order = f"{stem}.g_idx"
-        self._fits(stem, rows, columns, groups[1], groups[0])
-        return self._integers(stem, rows, columns, parts, order, partial(self._unpack_words, parts))
+        columns, rows = (wide[0], wide[1] * many) if awq else (wide[0] * many, wide[1])
+        groups, height = self.tensors.shape(parts[2])
+        self._fits(stem, rows, columns, height, groups)
 
-    def _unpack_words(self, parts: Sequence[str]) -> tuple[Array, Array, Array]:
-        words, zero_words, scales = (self._numbers(part) for part in parts)
-        told = self.quantisation
-        if told.method is Method.AWQ:
-            values, zeros = integers.awq(words, zero_words)
-        else:
-            values, zeros = integers.gptq(
-                words, zero_words, told.bits, told.zero_is_stored_less_one
-            )
-        return values, zeros, np.ascontiguousarray(scales.astype(np.float32).T)
+        def unpack() -> Grouped:
+            told = self.quantisation
+            words, zero_words, scales = (self._numbers(part) for part in parts)
+            if awq:
+                values, zeros = integers.awq(words, zero_words)
+            else:
+                less_one = told.zero_is_stored_less_one
+                values, zeros = integers.gptq(words, zero_words, told.bits, less_one)
+            return values, zeros, np.ascontiguousarray(scales.T)
+
+        middle = self.quantisation.bits == 4 or self._all_alike(parts[1])
+        return self._integers((rows, columns), groups, parts, f"{stem}.g_idx", unpack, middle)
 
     def _compressed(self, stem: str) -> Packed:
+        """Describe a matrix of packed integers of compressed-tensors."""
         parts = [f"{stem}.{part}" for part in ("weight_packed", "weight_scale", "weight_shape")]
         self._need(parts)
         rows, columns = (int(size) for size in self._numbers(parts[2]))
         height, groups = self.tensors.shape(parts[1])
         self._fits(stem, rows, columns, height, groups)
-        zeros = f"{stem}.weight_zero_point"
-        everything = [*parts, zeros] if zeros in self.tensors else parts
-        unpack = partial(self._unpack_compressed, parts, zeros, columns)
-        order = f"{stem}.weight_g_idx"
-        return self._integers(stem, rows, columns, everything, order, unpack)
+        bits, zeros = self.quantisation.bits, f"{stem}.weight_zero_point"
 
-    def _unpack_compressed(
-        self, parts: Sequence[str], zeros: str, columns: int
-    ) -> tuple[Array, Array, Array]:
-        bits = self.quantisation.bits
-        scales = self._numbers(parts[1])
-        zero_words = self._numbers(zeros) if zeros in self.tensors else None
-        values = integers.fields(self._numbers(parts[0]), bits)[:, :columns]
-        return values, integers.compressed_zeros(zero_words, bits, scales.shape), scales
+        def unpack() -> Grouped:
+            scales = self._numbers(parts[1])
+            zero_words = self._numbers(zeros) if zeros in self.tensors else None
+            values = integers.fields(self._numbers(parts[0]), bits)[:, :columns]
+            return values, integers.compressed_zeros(zero_words, bits, scales.shape), scales
+
+        everything = [*parts, zeros] if zeros in self.tensors else parts
+        middle = bits == 4 or zeros not in self.tensors
+        order = f"{stem}.weight_g_idx"
+        return self._integers((rows, columns), groups, everything, order, unpack, middle)
 
     def _integers(
         self,
-        stem: str,
-        rows: int,
-        columns: int,
+        shape: tuple[int, int],
+        groups: int,
         parts: Sequence[str],
         order: str,
-        unpack: Callable[[], tuple[Array, Array, Array]],
+        unpack: Callable[[], Grouped],
+        middle: bool,  # whether zeros are those that blocks can say
     ) -> Packed:
-        bits = self.quantisation.bits
-
-        def group_of() -> Array | None:
-            """Give the group of each column where they are not in order."""
-            if order not in self.tensors:
-                return None
+        (rows, columns), bits = shape, self.quantisation.bits
+        group = columns // groups
+        group_of = None  # of each column, where they are not in order
+        if order in self.tensors:
             told = self._numbers(order)
-            groups = int(told.max(initial=0)) + 1
-            in_order = np.arange(columns) // -(-columns // groups)
-            return None if np.array_equal(told, in_order) else told
-
-        def levels() -> Levels | None:
-            return None if group_of() is not None else integers.levels_of(*unpack(), bits)
-
-        kind = f"{self.quantisation.method} {bits}-bit"
-        size = sum(map(self.tensors.bytes, parts))
+            if not np.array_equal(told, np.arange(columns) // group):
+                group_of = told
+        whole = columns % BLOCK_COLUMNS == group % BLOCK_COLUMNS == 0
+        blocks = {4: "Q4_1", 8: "Q8_0"}[bits] if whole and middle and group_of is None else None
         return Packed(
-            kind, rows, columns, size, lambda: integers.dense(*unpack(), group_of()), levels
+            f"{self.quantisation.method} {bits}-bit",
+            rows,
+            columns,
+            sum(map(self.tensors.bytes, parts)),
+            lambda: integers.dense(*unpack(), group_of),
+            lambda: integers.levels_of(*unpack(), bits),
+            blocks,
         )
 
     def _bytes(self, stem: str, kind: str) -> Packed:
@@ -144,66 +154,57 @@ class Unpacker:
             raise ModelError(f"{zeros}: int8 weights with a zero point are not supported")
 
         def dense() -> Array:
-            weights = self._numbers(name).astype(np.float32)
-            try:
-                return floats.scaled(weights, self._numbers(found[0]), self.quantisation.block)
-            except ModelError as error:
-                raise ModelError(f"{name}: {error}") from None
+            weights, scales = self._numbers(name).astype(np.float32), self._numbers(found[0])
+            with named(name):
+                return floats.scaled(weights, scales, self.quantisation.block)
 
-        def levels() -> Levels | None:
-            if kind == _FLOAT8:
-                return None
-            scales = self._numbers(found[0]).astype(np.float32).reshape(-1)
-            if len(scales) not in (1, rows):
-                return None
-            each = np.broadcast_to(scales[:, None], (rows, 1))
-            return Levels(self._numbers(name), np.ascontiguousarray(each), None, columns)
+        def levels() -> Levels:
+            scales = np.broadcast_to(self._numbers(found[0]).reshape(-1, 1), (rows, 1))
+            return Levels(self._numbers(name), np.ascontiguousarray(scales), None, columns)
 
+        by_row = math.prod(self.tensors.shape(found[0])) in (1, rows)
+        whole = columns % BLOCK_COLUMNS == 0 and kind == "I8" and by_row
         size = self.tensors.bytes(name) + self.tensors.bytes(found[0])
-        return Packed("FP8" if kind == _FLOAT8 else "int8", rows, columns, size, dense, levels)
+        told = "FP8" if kind == _FLOAT8 else "int8"
+        return Packed(told, rows, columns, size, dense, levels, "Q8_0" if whole else None)
 
     def _codes(self, stem: str) -> Packed:
         """Describe a matrix of bitsandbytes' NF4 or FP4 codes."""
         name = f"{stem}.weight"
-        state = next(
-            (
-                n
-                for k in ("nf4", "fp4")
-                if (n := f"{name}.quant_state.bitsandbytes__{k}") in self.tensors
-            ),
-            None,
-        )
-        if state is None:
-            raise ModelError(f"{name}: 4-bit codes without their quant_state")
-        parts = [name, f"{name}.absmax", f"{name}.quant_map"]
-        self._need(parts)
+        states = [f"{name}.quant_state.bitsandbytes__{kind}" for kind in ("nf4", "fp4")]
+        state = states[0] if states[0] in self.tensors else states[1]
+        parts = [name, f"{name}.absmax", f"{name}.quant_map", state]
+        outer = [f"{name}.nested_absmax", f"{name}.nested_quant_map"]
+        nested = outer[0] in self.tensors
+        self._need(parts + (outer if nested else []))
         try:
             told = json.loads(self._numbers(state).tobytes())
             rows, columns = (int(size) for size in told["shape"])
             block = int(told["blocksize"])
-            nested = (
-                (int(told["nested_blocksize"]), float(told["nested_offset"]))
-                if (f"{name}.nested_absmax" in self.tensors)
-                else None
+            inner = (
+                (int(told["nested_blocksize"]), float(told["nested_offset"])) if nested else None
             )
         except (ValueError, TypeError, KeyError) as error:
-            raise ModelError(f"{state}: is not a description of codes ({error})") from error
-        if nested:
-            outer = [f"{name}.nested_absmax", f"{name}.nested_quant_map"]
-            self._need(outer)
-            parts += outer
+            raise ModelError(f"{state} does not describe codes ({error})") from error
 
         def dense() -> Array:
-            packed, absmax, table, *more = (self._numbers(part) for part in parts)
-            if nested:
-                absmax = floats.nested(absmax, more[1], more[0], *nested)
-            try:
+            packed, absmax, table = (self._numbers(part) for part in parts[:3])
+            if inner:
+                scales, absmax_table = (self._numbers(part) for part in outer)
+                absmax = floats.nested(absmax, absmax_table, scales, *inner)
+            with named(name):
                 return floats.codes(packed, table, absmax, block, (rows, columns))
-            except ModelError as error:
-                raise ModelError(f"{name}: {error}") from None
 
-        size = sum(map(self.tensors.bytes, parts))
-        return Packed(state[-3:].upper(), rows, columns, size, dense, lambda: None)
+        def levels() -> Levels:
+            raise AssertionError("codes are no levels")
+
+        size = sum(map(self.tensors.bytes, parts + (outer if nested else [])))
+        return Packed(state[-3:].upper(), rows, columns, size, dense, levels)
+
+    def _all_alike(self, name: str) -> bool:
+        """Whether 8-bit zeros are all the middle."""
+        middle = 127 if self.quantisation.zero_is_stored_less_one else 128
+        return bool((integers.fields(self._numbers(name), 8) == middle).all())
 
     def _need(self, names: Sequence[str]) -> None:
         for name in names:

@@ -19,17 +19,14 @@ def fields(words: Array, bits: int) -> Array:
     return flat
 
 
-def levels_of(values: Array, zeros: Array, scales: Array, bits: int) -> Levels | None:
-    """Describe `(values - zeros) · scales` by levels.
+def levels_of(values: Array, zeros: Array, scales: Array, bits: int) -> Levels:
+    """Describe `(values - zeros) · scales` by levels; of 8 bits, the zeros are the middle.
 
-    `values` is uint8 [N, K], `zeros` uint8 [N, G], `scales` fp32 [N, G]. Returns: None for 8 bits
-    with zeros that are not the middle.
+    `values` is uint8 [N, K], `zeros` uint8 [N, G], `scales` fp32 [N, G].
     """
     group = values.shape[1] // scales.shape[1]
     if bits == 4:
         return Levels(values, scales, -scales * zeros.astype(np.float32), group)
-    if (zeros != 128).any():
-        return None
     return Levels((values ^ 128).view(np.int8), scales, None, group)
 
 

@@ -9,9 +9,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from core.errors import ModelError
+
 Array = npt.NDArray[Any]
 
-_GROUP: Final = 32  # of GGUF's Q4_1 and Q8_0
+BLOCK_COLUMNS: Final = 32  # of GGUF's Q4_1 and Q8_0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,40 +33,38 @@ class Levels:
             weights += np.repeat(self.minima, self.group, axis=1)[:, : self.values.shape[1]]
         return weights
 
-    def blocks(self) -> tuple[Array, str] | None:
-        """Write the levels as rows of GGUF's Q4_1 or Q8_0 blocks; scales become fp16.
+    def blocks(self) -> Array:
+        """Write the levels as rows of GGUF's blocks, uint8 [N, bytes]: Q4_1 with minima, else Q8_0.
 
-        Returns: uint8 [N, bytes] and the name of the type; None where a scale leaves fp16, or
-            where the columns are not whole blocks.
+        Columns and groups are whole blocks. Scales become fp16.
+        Raises:
+            ModelError: one is beyond fp16.
         """
         rows, columns = self.values.shape
-        if columns % _GROUP or self.group % _GROUP:
-            return None
-        repeats = self.group // _GROUP
+        repeats = self.group // BLOCK_COLUMNS
         headers = [self.scales] if self.minima is None else [self.scales, self.minima]
         with np.errstate(over="ignore"):  # what leaves fp16 is looked for below
             halves = [
-                np.repeat(h, repeats, axis=1)[:, : columns // _GROUP].astype(np.float16)
+                np.repeat(h, repeats, axis=1)[:, : columns // BLOCK_COLUMNS].astype(np.float16)
                 for h in headers
             ]
         if not all(np.isfinite(half).all() for half in halves):
-            return None
-        grouped = self.values.reshape(rows, -1, _GROUP)
-        if self.minima is None:
-            body, kind = grouped.view(np.uint8), "Q8_0"
-        else:
-            body, kind = grouped[..., :16] | (grouped[..., 16:] << 4), "Q4_1"
+            raise ModelError("holds a scale that is not finite in fp16")
+        body: Array = self.values.reshape(rows, -1, BLOCK_COLUMNS).view(np.uint8)
+        if self.minima is not None:
+            body = body[..., :16] | (body[..., 16:] << 4)
         parts = [np.ascontiguousarray(half)[..., None].view(np.uint8) for half in halves]
-        return np.concatenate([*parts, body], axis=-1).reshape(rows, -1), kind
+        return np.concatenate([*parts, body], axis=-1).reshape(rows, -1)
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
     """One matrix as its maker packed it. Nothing is unpacked before it is asked for."""
 
-    kind: str  # as told to a user: "GPTQ 4-bit"
+    kind: str  # as told to a user: "gptq 4-bit"
     rows: int
     columns: int
     bytes: int  # of all its parts
     dense: Callable[[], Array]  # fp32 [N, K]
-    levels: Callable[[], Levels | None]  # None where they are not those of GGUF's blocks
+    levels: Callable[[], Levels]  # only where `blocks_kind` names a type
+    blocks_kind: str | None = None  # GGUF's blocks that hold its levels: "Q4_1", "Q8_0"

@@ -85,12 +85,9 @@ def found(folder: Folder, quantisation: Quantisation) -> Packed:
 def by_blocks(packed: Packed) -> Array:
     """Unpack by way of GGUF's blocks, as the kernels take them."""
     levels = packed.levels()
-    assert levels is not None
     assert np.allclose(levels.dense(), packed.dense(), atol=1e-6)
-    blocks = levels.blocks()
-    assert blocks is not None
-    raw, kind = blocks
-    numbers: Array = dequantize(raw, GGMLQuantizationType[kind])
+    assert packed.blocks_kind is not None
+    numbers: Array = dequantize(levels.blocks(), GGMLQuantizationType[packed.blocks_kind])
     return numbers
 
 
@@ -115,7 +112,7 @@ def test_gptq_in_8_bits_with_zeros_of_its_own_has_no_blocks() -> None:
     folder, expected = gptq(8)
     packed = found(folder, Quantisation(Method.GPTQ, 8))
     assert np.allclose(packed.dense(), expected, atol=1e-5)
-    assert packed.levels() is None
+    assert packed.blocks_kind is None
 
 
 def test_columns_in_another_order_are_unpacked_by_their_group() -> None:
@@ -126,7 +123,7 @@ def test_columns_in_another_order_are_unpacked_by_their_group() -> None:
     packed = found(folder, Quantisation(Method.GPTQ))
     centred = values.astype(np.float32) - zeros.astype(np.float32)[:, group_of]
     assert np.allclose(packed.dense(), centred * scales[:, group_of], atol=1e-6)
-    assert packed.levels() is None
+    assert packed.blocks_kind is None
 
 
 def test_awq_holds_its_columns_in_an_order_of_its_own() -> None:
@@ -213,7 +210,7 @@ def test_fp8_is_multiplied_by_the_scale_of_its_block_row_or_matrix(
                     factor = scale.reshape(())
             expected[row, column] *= factor.item()
     assert np.allclose(packed.dense(), expected, atol=1e-6)
-    assert packed.levels() is None
+    assert packed.blocks_kind is None
     assert packed.kind == "FP8"
 
 
@@ -280,11 +277,10 @@ def test_scales_that_do_not_fit_are_refused_with_both_shapes() -> None:
         packed.dense()
 
 
-def test_scales_beyond_fp16_have_no_blocks_and_their_numbers_stay() -> None:
+def test_scales_beyond_fp16_are_refused_where_blocks_would_hold_them() -> None:
     folder, _ = gptq(4)
     folder["m.scales"] = torch.full((COLUMNS // GROUP, ROWS), 1e6)
     packed = found(folder, Quantisation(Method.GPTQ))
-    levels = packed.levels()
-    assert levels is not None
-    assert levels.blocks() is None
     assert np.isfinite(packed.dense()).all()
+    with pytest.raises(ModelError, match="a scale that is not finite in fp16"):
+        packed.levels().blocks()
