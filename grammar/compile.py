@@ -18,7 +18,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from core.errors import InvalidValue
 from core.model import ModelConfig
 from core.request import Grammar, GrammarKind
-from grammar.vocabulary import within_vocabulary
+from grammar.vocabulary import special_texts, within_vocabulary
 
 log = logging.getLogger("floorline.engine")
 
@@ -118,8 +118,11 @@ class Matcher:
 class GrammarCompiler:
     """Compiles grammars for one vocabulary. Safe to call from several threads."""
 
-    def __init__(self, tokenizer: LLTokenizer, end_token_ids: Iterable[int]) -> None:
+    def __init__(
+        self, tokenizer: LLTokenizer, end_token_ids: Iterable[int], special: Iterable[str] = ()
+    ) -> None:
         self._tokenizer, self._end_token_ids = tokenizer, frozenset(end_token_ids)
+        self._special = tuple(special)  # texts of special tokens
         self._compiled = functools.lru_cache(_KEPT)(self._compile)
 
     @classmethod
@@ -137,7 +140,7 @@ class GrammarCompiler:
         tokenizer = LLTokenizer(known, n_vocab=config.vocab_size, eos_token=ends)
         if tokenizer.vocab_size != config.vocab_size:  # its masks would not fit the logits
             raise ValueError(f"the library reads {tokenizer.vocab_size} ids from its tokenizer")
-        return cls(tokenizer, ends)
+        return cls(tokenizer, ends, special_texts(text))
 
     def compile(self, grammar: Grammar) -> Matcher:
         """Give a matcher at the start of an output.
@@ -150,10 +153,35 @@ class GrammarCompiler:
         return Matcher(matcher, self._tokenizer.vocab_size, self._end_token_ids)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
-        matcher = LLMatcher(self._tokenizer, _library_text(grammar), log_level=0, limits=_LIMITS)
+        text = _library_text(grammar)
+        if self._may_spell_special(grammar.text):
+            text = _unforced(text)
+        matcher = LLMatcher(self._tokenizer, text, log_level=0, limits=_LIMITS)
         if matcher.is_error():
             raise _fault(grammar, matcher.get_error())
         return matcher
+
+    def _may_spell_special(self, text: str) -> bool:
+        """Say whether the text of a special token may be among what the grammar allows."""
+        plain = text.replace("\\", "")
+        escaped = "\\u" in text or "\\x" in text
+        return escaped or any(special in plain for special in self._special)
+
+
+def _unforced(library_text: str) -> str:
+    """Have the library list all tokens that fit, also where one text alone may follow.
+
+    It would encode that text, and read a special token in it, which then fits nothing: what the
+    grammar says is text.
+    """
+    option = '%llguidance {"no_forcing": true}\n'
+    try:
+        (inner,) = json.loads(library_text)["grammars"]
+    except ValueError:  # it is Lark as it stands
+        return option + library_text
+    lark = inner["lark_grammar"]
+    schema = json.dumps(inner["json_schema"], ensure_ascii=False)
+    return option + (f"start: %json {schema}" if lark is None else lark)
 
 
 def _library_text(grammar: Grammar) -> str:
