@@ -174,14 +174,15 @@ def _unforced(library_text: str) -> str:
     It would encode that text, and read a special token in it, which then fits nothing: what the
     grammar says is text.
     """
-    option = '%llguidance {"no_forcing": true}\n'
+    option = '\n%llguidance {"no_forcing": true}\n'  # last, so that it holds whatever stands before
     try:
         (inner,) = json.loads(library_text)["grammars"]
     except ValueError:  # it is Lark as it stands
-        return option + library_text
+        return library_text + option
     lark = inner["lark_grammar"]
-    schema = json.dumps(inner["json_schema"], ensure_ascii=False)
-    return option + (f"start: %json {schema}" if lark is None else lark)
+    if lark is None:
+        lark = f"start: %json {json.dumps(inner['json_schema'], ensure_ascii=False)}"
+    return str(lark) + option
 
 
 def _library_text(grammar: Grammar) -> str:

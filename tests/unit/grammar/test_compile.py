@@ -113,6 +113,8 @@ def test_a_lark_grammar_nests(compiler: GrammarCompiler) -> None:
         (Grammar(GrammarKind.REGEX, r"<\|eos\|>x"), "<|eos|>x"),
         (Grammar(GrammarKind.LARK, 'start: "<|im_start|>" %json {"const": "<|eos|>"}'),
          '<|im_start|>"<|eos|>"'),
+        (Grammar(GrammarKind.LARK, '%llguidance {"no_forcing": false}\nstart: "<|eos|>"'),
+         "<|eos|>"),
     ],
 )  # fmt: skip
 def test_the_text_of_a_special_token_in_a_grammar_is_text(
