@@ -30,10 +30,11 @@ _ADVICE: Final = {  # it names options that no request has
 }
 _KEPT: Final = 32  # compiled grammars
 
-# Work is counted, and too much of it is an error. A lexer state takes 1 to 2 kB. With so many items
-# the worst mask found took 0.2 s, once, since the error lasts.
+# Work is counted, and too much of it is an error. A lexer state takes 0.5 to 2 kB. Each character
+# of a text with a bound takes nine of them: about 3,500 in all, equal bounds once.
+# With so many items the worst mask found took 0.2 s, once, since the error lasts.
 _LIMITS: Final = LLParserLimits(
-    max_lexer_states=25_000, step_max_items=10_000, verbose_errors=False
+    max_lexer_states=32_000, step_max_items=10_000, verbose_errors=False
 )
 
 # White space only where one blank is usual: unbounded, a model may emit it until its length ends.

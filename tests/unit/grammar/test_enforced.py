@@ -46,6 +46,10 @@ def test_texts_end_where_the_default_says_however_many_there_are(
                       "required": names, "additionalProperties": False})  # fmt: skip
     whole = json.dumps(dict.fromkeys(names, longest), ensure_ascii=False)
     assert taken(compiler, grammar, whole) == (len(whole.encode()), True)
+    others = {"a": {"type": "string", "maxLength": 1200}, "b": {"type": "string"}}
+    mixed = schema({"type": "object", "properties": others, "required": ["a", "b"]})
+    both = json.dumps({"a": "é" * 1200, "b": longest}, ensure_ascii=False)
+    assert taken(compiler, mixed, both)[0] == len(both.encode())
     longer = json.dumps({"a": longest + "a"}, ensure_ascii=False)
     assert taken(compiler, grammar, longer)[0] == len(f'{{"a": "{longest}'.encode())
 
