@@ -10,7 +10,7 @@ from core.settings import HttpSettings
 from server.answers.request_size import MAX_IDS_BESIDE
 from server.contract.grammars import NOT_WITH_A_GRAMMAR
 from server.contract.messages import ROLES
-from server.contract.schemas import MAX_INTEGER
+from server.contract.schemas import MAX_INTEGER, MAX_TEXT
 from server.contract.table import StreamOptions
 from server.contract.validation import Validator
 from server.http.errors import INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TABLE
@@ -100,8 +100,9 @@ An answer that ends by `stop` is whole; one that ends by `length` may be cut.
 
 In a schema, of an answer or of a tool that must be called, a text without `maxLength`, `pattern`,
 `format`, `enum` or `const` ends after {text:,} characters, and an integer without `minimum` or
-`maximum` lies within ±{integer:,}. `--max-schema-string` sets another length; 0 leaves both
-without end. Numbers with a fraction, lists, and all that `json_object` allows have no such end:
+`maximum` lies within ±{integer:,}. `--max-schema-string` sets another length;
+0 leaves both without end. A `maxLength` above {longest:,} counts as that: the library cannot follow
+more. Numbers with a fraction, lists, and all that `json_object` allows have no such end:
 `max_tokens` may cut them.
 
 With `tools`, an answer by `response_format` is calls or the JSON that it asks for, and
@@ -190,6 +191,7 @@ def page() -> str:
         max_text=HttpSettings().max_text,
         text=HttpSettings().max_schema_string,
         integer=MAX_INTEGER,
+        longest=MAX_TEXT,
         keys=MAX_KEYS,
         containers=MAX_CONTAINERS,
         values=MAX_VALUES,

@@ -17,6 +17,7 @@ MAX_MESSAGES: Final = 10_000
 ROLES: Final = OneOf(("system", "developer", "user", "assistant", "tool", "function"))  # OpenAI's
 _REASONING_FIELDS: Final = ("reasoning_content", "thinking", "reasoning")  # the first wins
 _ASKS_FOR_NULL: Final = re.compile(r"content['\"\]]*\s+is\s+none")
+_WALKS: Final = re.compile(r"[|]\s*items|[.]items[(]")
 _TEXT_PARTS: Final = {"text": "text", "refusal": "refusal"}  # a part's type, and where its text is
 
 
@@ -154,17 +155,27 @@ def _arguments(value: Any, path: str) -> dict[str, Any] | str:
 
 
 def suited(messages: Sequence[Message], template: str) -> Sequence[Message]:
-    """Write messages as a template reads them, which differ in two points.
+    """Write messages as a template reads them, which differ in three points.
 
     A developer's turns are the system's where it does not know that role. An assistant that said
     nothing has no content, or null where the template asks for that: an absent one breaks it.
+    Arguments that were cut, and are text, are an object's only value where it walks through them.
     """
-    renames, asks = "developer" not in template, _ASKS_FOR_NULL.search(template) is not None
-    return [
-        {
-            **({"content": None} if asks else {}),
-            **message,
-            **({"role": "system"} if renames and message["role"] == "developer" else {}),
-        }
-        for message in messages
-    ]
+    renames, walks = "developer" not in template, _WALKS.search(template) is not None
+    nothing = {"content": None} if _ASKS_FOR_NULL.search(template) else {}
+    written: list[Message] = []
+    for message in messages:
+        message = {**nothing, **message}
+        if renames and message["role"] == "developer":
+            message["role"] = "system"
+        if walks and "tool_calls" in message:
+            message["tool_calls"] = [_as_object(call) for call in message["tool_calls"]]
+        written.append(message)
+    return written
+
+
+def _as_object(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = call["function"]
+    if not isinstance(function["arguments"], str):
+        return call
+    return {**call, "function": {**function, "arguments": {"arguments": function["arguments"]}}}

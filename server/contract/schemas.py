@@ -17,6 +17,7 @@ Node = dict[str, Any]
 
 MAX_INTEGER: Final = 9 * 10**18  # digits of 64 bits; the library's ranges end below 2^63
 
+MAX_TEXT: Final = 3_000  # characters: more may be too much work for the library, amid the answer
 _MAPS: Final = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 _LONE: Final = ("items", "additionalProperties", "unevaluatedProperties", "then", "else")
@@ -59,10 +60,11 @@ class SchemaRules:
             return node
         types = node.get("type")
         types = types if isinstance(types, list) else [types]
-        if "string" in types and not _has(node, *_SAY_LENGTH):
-            least = node.get("minLength", 0)
-            if isinstance(least, int) and least <= self.string_characters:
-                node = {**node, "maxLength": self.string_characters}
+        if "string" in types and ("maxLength" in node or not _has(node, *_SAY_LENGTH)):
+            least, most = node.get("minLength", 0), node.get("maxLength", self.string_characters)
+            counts = isinstance(least, int) and isinstance(most, int)
+            if counts and least <= (most := min(most, MAX_TEXT)):
+                node = {**node, "maxLength": most}
         if "integer" in types and not _has(node, "enum", "const", *_COMBINE):
             node = _with_range(node)
         return node

@@ -72,7 +72,8 @@ class _CallScanner:
             self._argue(character)
         elif self._part or not character.isspace():
             self._part.append(character)
-            if self._key == "name" and self.name is None and self._json.behind_value:
+            whole = self._json.behind_value and self._json.depth == 1
+            if whole and self._key == "name" and self.name is None:
                 self.name = _text("".join(self._part)) or None
 
     def _argue(self, character: str) -> None:

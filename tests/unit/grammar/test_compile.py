@@ -104,6 +104,28 @@ def test_a_lark_grammar_nests(compiler: GrammarCompiler) -> None:
     assert allowed(matcher, b"((x))") == ENDS
 
 
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        (choice("a<|im_end|>"), "a<|im_end|>"),
+        (schema({"const": "<|bos|>"}), '"<|bos|>"'),
+        (Grammar(GrammarKind.JSON_SCHEMA, '{"const": "\\u003c|bos|>"}'), '"<|bos|>"'),
+        (Grammar(GrammarKind.REGEX, r"<\|eos\|>x"), "<|eos|>x"),
+        (Grammar(GrammarKind.LARK, 'start: "<|im_start|>" %json {"const": "<|eos|>"}'),
+         '<|im_start|>"<|eos|>"'),
+        (Grammar(GrammarKind.LARK, '%llguidance {"no_forcing": false}\nstart: "<|eos|>"'),
+         "<|eos|>"),
+    ],
+)  # fmt: skip
+def test_the_text_of_a_special_token_in_a_grammar_is_text(
+    compiler: GrammarCompiler, grammar: Grammar, text: str
+) -> None:
+    matcher, data = compiler.compile(grammar), text.encode()
+    for at, byte in enumerate(data):
+        assert byte in allowed(matcher, data[:at])
+    assert allowed(matcher, data) == ENDS
+
+
 def test_a_stop_token_may_come_only_where_the_output_may_end(compiler: GrammarCompiler) -> None:
     matcher = compiler.compile(choice("ab", "abc"))
     stop = ENDS | {ord("b"), ord("z")}

@@ -10,7 +10,7 @@ import pytest
 from core.request import Grammar, GrammarKind
 from core.settings import HttpSettings
 from grammar.compile import GrammarCompiler
-from server.contract.schemas import SchemaRules
+from server.contract.schemas import MAX_TEXT, SchemaRules
 from server.contract.tools import ToolUse
 from tests.unit.grammar.test_compile import ENDS, allowed
 
@@ -46,8 +46,19 @@ def test_texts_end_where_the_default_says_however_many_there_are(
                       "required": names, "additionalProperties": False})  # fmt: skip
     whole = json.dumps(dict.fromkeys(names, longest), ensure_ascii=False)
     assert taken(compiler, grammar, whole) == (len(whole.encode()), True)
+    others = {"a": {"type": "string", "maxLength": 1200}, "b": {"type": "string"}}
+    mixed = schema({"type": "object", "properties": others, "required": ["a", "b"]})
+    both = json.dumps({"a": "é" * 1200, "b": longest}, ensure_ascii=False)
+    assert taken(compiler, mixed, both)[0] == len(both.encode())
     longer = json.dumps({"a": longest + "a"}, ensure_ascii=False)
     assert taken(compiler, grammar, longer)[0] == len(f'{{"a": "{longest}'.encode())
+
+
+def test_a_text_with_a_very_large_bound_ends_within_what_the_library_can_follow(
+    compiler: GrammarCompiler,
+) -> None:
+    grammar = schema({"type": "string", "maxLength": 10**6})
+    assert taken(compiler, grammar, '"' + "é" * MAX_TEXT + '"') == (2 * MAX_TEXT + 2, True)
 
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -10,7 +10,7 @@ import pytest
 from core.request import Grammar, GrammarKind
 from core.settings import HttpSettings
 from grammar.check import check_grammar
-from server.contract.schemas import MAX_INTEGER, SchemaRules
+from server.contract.schemas import MAX_INTEGER, MAX_TEXT, SchemaRules
 from server.contract.tools import ToolUse
 
 RULES = SchemaRules(string_characters=50, open_arguments=False)
@@ -27,6 +27,7 @@ STRING = {"type": "string", "maxLength": 50}
         ({"type": ["string", "null"]}, {"type": ["string", "null"], "maxLength": 50}),
         ({"type": "string", "minLength": 60}, {"type": "string", "minLength": 60}),
         ({"type": "string", "minLength": 50}, {"type": "string", "minLength": 50, "maxLength": 50}),
+        ({"type": "string", "maxLength": 10**6}, {"type": "string", "maxLength": MAX_TEXT}),
         ({"type": "integer"}, {"type": "integer", **RANGE}),
         ({"type": "integer", "minimum": 5},
          {"type": "integer", "minimum": 5, "maximum": MAX_INTEGER}),
@@ -59,7 +60,9 @@ def test_what_has_no_end_gets_one(schema: Any, enforced: Any) -> None:
 @pytest.mark.parametrize(
     "schema",
     [
-        {"type": "string", "maxLength": 7}, {"type": "string", "pattern": "^a+$"},
+        {"type": "string", "maxLength": 7}, {"type": "string", "maxLength": "7"},
+        {"type": "string", "minLength": 4000, "maxLength": 5000},
+        {"type": "string", "pattern": "^a+$"},
         {"type": "string", "format": "date"}, {"type": "string", "enum": ["a"]},
         {"type": "string", "const": "a"}, {"type": "integer", "minimum": 1, "maximum": 2},
         {"type": "integer", "enum": [1]}, {"type": "integer", "minimum": 10**30},

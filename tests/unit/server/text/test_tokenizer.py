@@ -320,3 +320,13 @@ def test_bad_words_share_a_bounded_number_of_spellings() -> None:
     tokenizer = _pairs("aa", "aaa", "aaaa")
     words = ["a" * size for size in range(20, 64)]
     assert 2 * len(words) <= len(bad_word_ids(words, tokenizer)) <= MAX_SPELLINGS + 2 * len(words)
+
+
+def test_a_cut_call_is_an_object_for_a_template_that_walks_through_arguments(
+    tokenizer: ModelTokenizer,
+) -> None:
+    cut = {**CALL, "function": {"name": "f", "arguments": '{"a": 1'}}
+    messages = [{"role": "assistant", "tool_calls": [cut]}]
+    each = "{% for key, value in messages[0].tool_calls[0].function.arguments|items %}"
+    ids = encode_chat(tokenizer, messages, template=each + "{{ key }}={{ value }}{% endfor %}")
+    assert bytes(ids) == b'arguments={"a": 1'
