@@ -54,9 +54,11 @@ def slices_of(steps: Sequence[StepReport | Ran]) -> Slices:
     """Take the columns of steps in their order."""
     counts = ints([len(step.slices) for step in steps])
     pieces = [piece for step in steps for piece in step.slices]
+    first = np.zeros(len(steps) + 1, np.int64)
+    np.cumsum(counts, out=first[1:])
     return Slices(
         counts=counts,
-        first=np.concatenate([[0], np.cumsum(counts)]),
+        first=first,
         distinct_token_ids=ints([step.distinct_token_ids for step in steps]),
         shared=[step.shared for step in steps],
         step=np.repeat(np.arange(len(steps)), counts),

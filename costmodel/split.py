@@ -26,6 +26,16 @@ def sums_by(group: Ints, values: Ints | Bools, count: int) -> Ints:
     return sums
 
 
+def columns_by(group: Ints, columns: Ints, count: int) -> Ints:
+    """Sum each of some columns by group, as `sums_by` does one.
+
+    Shapes: columns [columns, rows]; what is returned [columns, count].
+    """
+    sums = np.zeros(len(columns) * count, np.int64)
+    np.add.at(sums, (group + count * np.arange(len(columns))[:, None]).ravel(), columns.ravel())
+    return sums.reshape(len(columns), count)
+
+
 def split_exactly(totals: Ints, weights: Ints, group: Ints) -> Ints:
     """Share each total in proportion to the weights of its group, losing and inventing nothing.
 
@@ -38,13 +48,14 @@ def split_exactly(totals: Ints, weights: Ints, group: Ints) -> Ints:
         ValueError: a total whose group has rows and no positive weight: there is nobody to charge.
     Source: largest-remainder (Hamilton) apportionment; ties go to the first.
     """
-    sums = sums_by(group, weights, len(totals))
-    assert not len(totals) or (totals.max() < _MAX_TOTAL and sums.max() < _MAX_WEIGHTS)
-    total, whole = totals[group], sums[group]
-    if np.any((whole <= 0) & (total != 0)):
+    alone = len(group) == len(totals) and bool((group[1:] > group[:-1]).all())
+    sums = weights if alone else sums_by(group, weights, len(totals))
+    total, whole = (totals, sums) if alone else (totals[group], sums[group])
+    if len(whole) and whole.min() <= 0 and np.any((whole <= 0) & (total != 0)):
         raise ValueError("no positive weight to share by")
-    if len(group) == len(totals) and (group[1:] > group[:-1]).all():  # each has a group of its own
-        return total
+    if alone:  # each row has a group of its own
+        return total.copy()
+    assert not len(totals) or (totals.max() < _MAX_TOTAL and sums.max() < _MAX_WEIGHTS)
     whole = np.maximum(whole, 1)
     shares = (total * (weights / whole)).astype(np.int64)
     rests = total * weights - shares * whole

@@ -146,6 +146,7 @@ class ModelSums:
         attention = self.attention_flops(slices.start, slices.length)
         kv_read_bytes = self._kv_read_bytes(slices)
         return Work(
+            tokens=tokens,
             weights_bytes=np.where(tokens > 0, self.layers_bytes, 0),
             lm_head_bytes=np.where(rows > 0, self.lm_head_bytes, 0),
             embedding_bytes=slices.distinct_token_ids * self.embedding_row_bytes,
@@ -179,10 +180,12 @@ class ModelSums:
 
 def attended_pairs(start: Count, length: Count, window: int | None) -> Count:
     """Sum min(start + j, window) over j = 1..length: positions that the new tokens look at."""
-    past = length * 0 if window is None else _above(start + length, window)
-    growing = _above(length, past)  # tokens that do not yet see a whole window
-    pairs = growing * start + growing * (growing + 1) // 2
-    return pairs if window is None else pairs + (length - growing) * window
+    if window is None:
+        return length * start + length * (length + 1) // 2
+    # tokens that do not yet see a whole window
+    growing = _above(length, _above(start + length, window))
+    pairs = attended_pairs(start, growing, None)
+    return pairs + (length - growing) * window
 
 
 def _above(number: Count, limit: Count | int) -> Count:

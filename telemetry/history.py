@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from core.request import FinishReason, Obstacle, RequestId
 from core.settings import STEPS_KEPT
@@ -97,8 +98,7 @@ class Timeline:
     steps: Sequence[TimelineStep]
 
 
-@dataclass(frozen=True, slots=True)
-class PastStep:
+class PastStep(NamedTuple):
     report: StepReport
     kind: StepKind
     accounts: StepAccounts  # of the steps that were booked with it
@@ -137,19 +137,31 @@ class PastStep:
 
 
 class History:
-    """Cost: a deque append per step; accounts and views are made when somebody looks."""
+    """Cost: an append per burst of steps; views are made when somebody looks."""
 
     def __init__(self) -> None:
-        self._steps: deque[PastStep] = deque(maxlen=STEPS_KEPT)
+        self._bursts: deque[tuple[Facts, StepAccounts]] = deque()
+        self._kept = 0  # steps
 
     def take(self, facts: Facts, accounts: BurstAccounts) -> None:
-        kinds = facts.kinds.tolist()
-        for row, (report, kind) in enumerate(zip(facts.reports, kinds, strict=True)):
-            self._steps.append(PastStep(report, KINDS[kind], accounts.steps, row))
+        self._bursts.append((facts, accounts.steps))
+        self._kept += len(facts.reports)
+        while self._kept - len(self._bursts[0][0].reports) >= STEPS_KEPT:
+            self._kept -= len(self._bursts.popleft()[0].reports)
+
+    @property
+    def _steps(self) -> list[PastStep]:
+        """The last steps, oldest first."""
+        steps = [
+            PastStep(report, KINDS[kind], accounts, row)
+            for facts, accounts in self._bursts
+            for row, (report, kind) in enumerate(zip(facts.reports, facts.kinds, strict=True))
+        ]
+        return steps[-STEPS_KEPT:]
 
     def recent(self, count: int) -> list[StepView]:
         """View the last steps, oldest first."""
-        steps = list(self._steps)
+        steps = self._steps
         return [step.view() for step in steps[max(len(steps) - count, 0) :]]
 
     def timeline(self, entry: Entry) -> Timeline:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -19,7 +20,6 @@ from costmodel.account import LostCause
 from telemetry.bill.cost import CostObject, Timings, bill_of, timings_of
 from telemetry.bill.money import TimePrice
 from telemetry.books.accounts import Book, account_burst
-from telemetry.books.bills import Bills
 from telemetry.books.burst import Burst
 from telemetry.books.ledger import Ledger
 from telemetry.engine.clock import EngineClock, Spans
@@ -33,9 +33,11 @@ from telemetry.series.memory import MemorySeries
 from telemetry.series.money import MoneySeries
 from telemetry.series.prefixes import PrefixSeries
 from telemetry.series.registry import NS, Instruments
-from telemetry.series.requests import NO_POOL, RequestSeries
+from telemetry.series.requests import RequestSeries
 from telemetry.series.service import ServiceSeries
 from telemetry.series.steps import StepSeries
+
+_NO_POOL: Final = PoolState(0, 0, 0, 0)
 
 log = logging.getLogger("floorline.telemetry")
 
@@ -61,7 +63,9 @@ class Telemetry:
         self._now_ns = clock
         self._registry = CollectorRegistry()
         make = Instruments(self._registry, model_name, resolved.needs, resolved.buckets)
-        self._own_time = CpuTime(make.counter("telemetry_seconds_total", NS).inc)
+        spent = make.counter("telemetry_seconds_total", NS)
+        self._own_time = CpuTime(spent.inc)
+        self._up_to_date = CpuTime(spent.inc, begin=self._book_due)
         self._steps = StepSeries(make)
         self._requests = RequestSeries(make, resolved.objectives_ns)
         self._memory = MemorySeries(make)
@@ -73,9 +77,10 @@ class Telemetry:
             VllmAliases(self._registry, make, model_name)
         self._ledger, self._history = Ledger(), History()
         self._books: list[Book] = [self._requests, self._steps, self._memory, PrefixSeries(make)]
-        self._books += [Bills(), self._history, *([self._money] if self._money else [])]
+        self._books += [self._ledger, self._history, *([self._money] if self._money else [])]
         self._engine_clock = EngineClock()
         self._burst = Burst(self._ledger, self._engine_clock)
+        self._pool = _NO_POOL  # as the engine last told
         self._engine: EngineModel | None = None
         self._doubt = PeakDoubt()
 
@@ -83,12 +88,12 @@ class Telemetry:
 
     def on_ready(self, ready: Ready) -> None:
         """Start the clock of the time law; a second time it is a restart, and counters go on."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             self._engine = engine = engine_model(ready)
             self._engine_clock.start(ready.ready_ns)
             self._steps.peaks(engine.peaks)
             self._memory.ready(ready, engine.sums.kv_token_bytes)
+            self._pool = PoolState(ready.num_blocks, 0, 0, 0)
             self._service.ready(ready, engine.coverage, engine.sums.step_weight_bytes)
 
     def on_report(self, report: StepReport) -> None:
@@ -113,13 +118,13 @@ class Telemetry:
                 self._doubt.steps(accounts.steps.violation, accounts.steps.floors.compute_bound)
                 for book in self._books:
                     book.take(facts, accounts)
+                self._pool = facts.reports[-1].pool
         except Exception:
             log.exception("telemetry failed on a burst of steps")
 
     def on_idle(self, idle: Idle) -> None:
         """Start an idle span; a scrape extends it to its own moment."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             now_ns = self._now_ns()
             self._steps.published(idle.publish_ns)
             self._unused(self._engine_clock.rest(idle.start_ns, idle.measuring), now_ns)
@@ -127,14 +132,12 @@ class Telemetry:
 
     def wants_peaks(self) -> bool:
         """Say whether the engine, which is idle, should measure its peaks again."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             return self._engine is not None and self._doubt.asks(self._engine.peaks, self._now_ns())
 
     def on_peaks(self, peaks: Peaks) -> None:
         """Use new peaks for the steps from here on; floors of past steps stay as they were."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             assert self._engine is not None, "peaks before Ready"
             log.warning(self._doubt.answered(self._engine.peaks, peaks))
             self._engine = self._engine.with_peaks(peaks)
@@ -142,8 +145,7 @@ class Telemetry:
 
     def on_fault(self, fault: Fault) -> None:
         """Count a step that raised: all its time is lost. Before `Ready` no clock runs."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             now_ns = self._now_ns()
             self._service.fault(fault.kind)
             if self._engine_clock.running:
@@ -155,16 +157,14 @@ class Telemetry:
 
     def on_engine_down(self) -> None:
         """Its process ended: what was live has failed, and the store is gone."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             now_ns = self._now_ns()
             self._unused(self._engine_clock.extend(now_ns), now_ns)
             self._engine_clock.stop()
             ended = tuple(
                 Ended(entry.id, FinishReason.FAILED) for entry in self._ledger.unreleased()
             )
-            self._settle(ended, NO_POOL, now_ns)
-            self._memory.gone()
+            self._settle(ended, _NO_POOL, now_ns)
             self._service.down()
 
     # ── from the server ──
@@ -194,8 +194,7 @@ class Telemetry:
 
     def on_finish_sent(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None:
         """End a request whose stop the server found; what is sampled later is waste."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             surplus = self._ledger[id].finish(n_tokens, reason, self._now_ns())
             self._requests.overran(surplus)
 
@@ -204,14 +203,12 @@ class Telemetry:
 
     def cost(self, ids: Sequence[RequestId]) -> CostObject:
         """Bill the generations of one HTTP request so far."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             entries = [self._ledger[id] for id in ids]
             return bill_of(entries, self._now_ns(), priced=self._money is not None)
 
     def timings(self, ids: Sequence[RequestId]) -> Timings:
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             return timings_of([self._ledger[id] for id in ids], self._now_ns())
 
     def forget(self, ids: Sequence[RequestId]) -> None:
@@ -221,28 +218,25 @@ class Telemetry:
 
     def render(self) -> bytes:
         """Write the scrape, with idle time and gauges brought up to now."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             now_ns = self._now_ns()
             if not self._ledger.live:
                 self._unused(self._engine_clock.extend(now_ns), now_ns)
-            self._requests.refresh(self._ledger.live)
+            self._requests.refresh(self._pool, self._ledger.live)
             self._steps.refresh(now_ns)
-            self._memory.refresh()
+            self._memory.refresh(self._pool)
             if self._money is not None:
                 self._money.refresh(now_ns)
             return generate_latest(self._registry)
 
     def recent_steps(self, n: int) -> list[StepView]:
         """View the last `n` steps that are kept, oldest first."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             return self._history.recent(n)
 
     def request_timeline(self, id: RequestId, tenant: str) -> Timeline | None:
         """View one request, if it is the tenant's own."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             entry = self._ledger.find(id)
             if entry is None or entry.tenant != tenant:
                 return None
@@ -259,7 +253,6 @@ class Telemetry:
 
     def _settle(self, ended: Sequence[Ended], pool: PoolState, now_ns: int) -> None:
         """Take what the engine tells outside of steps: terminal events, and its gauges."""
-        entries = self._ledger.release(ended, now_ns)
-        for series in (self._requests, self._memory):
-            series.ended(entries)
-            series.pool(pool)
+        self._pool, entries = pool, self._ledger.release(ended, now_ns)
+        self._requests.ended(entries)
+        self._memory.ended(entries)

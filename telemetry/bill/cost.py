@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from costmodel.floor import REGIMES
-from telemetry.bill.entry import Entry, Stage
+from telemetry.bill.entry import Entry, Shares, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +37,6 @@ class CostObject:
     interference_ms: float
     cost_usd: float | None
 
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Timings:
@@ -58,13 +54,11 @@ def bill_of(entries: Sequence[Entry], now_ns: int, priced: bool) -> CostObject:
     Raises:
         ValueError: no entries.
     """
-    stages = {stage: _ms(sum(_stage_ns(e, stage, now_ns) for e in entries)) for stage in Stage}
+    stages, shares = _stages_ms(entries, now_ns), Shares.sum(entry.shares for entry in entries)
     received_ns = min(e.received_ns for e in entries)
     firsts = [e.first_token_ns for e in entries if e.first_token_ns is not None]
     ended_ns = max(now_ns if e.ended_ns is None else e.ended_ns for e in entries)
     tokens, gaps = sum(e.tokens for e in entries), sum(max(e.tokens - 1, 0) for e in entries)
-    time_ns, steps = sum(e.time_ns for e in entries), sum(e.steps for e in entries)
-    floor_ns = _floor_ns(entries)
     return CostObject(
         queue_ms=stages[Stage.QUEUE],
         ttft_ms=_ms(min(firsts) - received_ns) if firsts else None,
@@ -73,48 +67,42 @@ def bill_of(entries: Sequence[Entry], now_ns: int, priced: bool) -> CostObject:
         stalled_ms=stages[Stage.STALLED],
         mean_itl_ms=_ms(sum(e.itl_sum_ns for e in entries) / gaps) if gaps else None,
         tokens_per_second=_ratio(tokens * 1e9, ended_ns - received_ns),
-        floor_ms=None if floor_ns is None else _ms(floor_ns),
-        efficiency=None if floor_ns is None else _ratio(floor_ns, time_ns),
-        bytes_read=sum(e.bytes_read for e in entries),
-        bytes_written=sum(e.bytes_written for e in entries),
-        flops=sum(e.flops for e in entries),
+        floor_ms=_floor_ms(shares),
+        efficiency=None if shares.steps_without_floor else _ratio(shares.floor_ns, shares.time_ns),
+        bytes_read=shares.bytes_read,
+        bytes_written=shares.bytes_written,
+        flops=shares.flops,
         kv_block_seconds=sum(e.kv_block_ns for e in entries) / 1e9,
         cached_tokens=sum(e.cached_tokens for e in entries),
-        recomputed_tokens=sum(e.recomputed_tokens for e in entries),
-        steps=steps,
-        mean_batch=_ratio(sum(e.batch_sum for e in entries), steps),
-        regime=_regime(entries),
-        interference_ms=_ms(sum(e.steps_ns for e in entries) - time_ns),
-        cost_usd=sum(e.nusd for e in entries) / 1e9 if priced else None,
+        recomputed_tokens=shares.recomputed_tokens,
+        steps=shares.steps,
+        mean_batch=_ratio(shares.batch_sum, shares.steps),
+        regime=_regime(shares),
+        interference_ms=_ms(shares.steps_ns - shares.time_ns),
+        cost_usd=shares.nusd / 1e9 if priced else None,
     )
 
 
 def timings_of(entries: Sequence[Entry], now_ns: int) -> Timings:
-    floor_ns = _floor_ns(entries)
-    queue, prefill, decode = (
-        _ms(sum(_stage_ns(e, stage, now_ns) for e in entries))
-        for stage in (Stage.QUEUE, Stage.PREFILL, Stage.DECODE)
-    )
-    return Timings(queue, prefill, decode, None if floor_ns is None else _ms(floor_ns))
+    stages = _stages_ms(entries, now_ns)
+    floor_ms = _floor_ms(Shares.sum(entry.shares for entry in entries))
+    return Timings(stages[Stage.QUEUE], stages[Stage.PREFILL], stages[Stage.DECODE], floor_ms)
 
 
-def _stage_ns(entry: Entry, stage: Stage, now_ns: int) -> int:
-    """Give a stage's time; the current stage's runs up to now."""
-    running = entry.stage is stage and entry.ended_ns is None
-    return entry.stage_ns[stage] + (max(now_ns - entry.since_ns, 0) if running else 0)
+def _stages_ms(entries: Sequence[Entry], now_ns: int) -> dict[Stage, float]:
+    stages_ns = [entry.stages_ns(now_ns) for entry in entries]
+    return {stage: _ms(sum(ns[stage] for ns in stages_ns)) for stage in stages_ns[0]}
 
 
-def _floor_ns(entries: Sequence[Entry]) -> int | None:
-    if any(e.steps_without_floor for e in entries):
-        return None
-    return sum(e.floor_ns for e in entries)
+def _floor_ms(shares: Shares) -> float | None:
+    return None if shares.steps_without_floor else _ms(shares.floor_ns)
 
 
-def _regime(entries: Sequence[Entry]) -> str | None:
+def _regime(shares: Shares) -> str | None:
     """Give the regime with the most step time; of equals, the first in `REGIMES`."""
-    sums = [sum(entry.regime_ns.get(regime, 0) for entry in entries) for regime in REGIMES]
-    longest = max(sums)
-    return str(REGIMES[sums.index(longest)]) if longest else None
+    spent_ns = shares.memory_ns, shares.compute_ns, shares.overhead_ns
+    longest_ns = max(spent_ns)
+    return str(REGIMES[spent_ns.index(longest_ns)]) if longest_ns else None
 
 
 def _ms(ns: float) -> float:

@@ -26,13 +26,16 @@ class RecentSums:
     def record(self, now_ns: int, values: Sequence[float]) -> None:
         self._put(now_ns // _NS_PER_S, values)
 
-    def record_all(self, now_ns: Ints, columns: Sequence[Ints | Floats]) -> None:
-        """Record columns, a row for each moment."""
-        seconds = now_ns // _NS_PER_S
-        first = np.flatnonzero(np.diff(seconds, prepend=-1))
-        if len(first):
-            sums = [np.add.reduceat(column, first).tolist() for column in columns]
-            for second, *values in zip(seconds[first].tolist(), *sums, strict=True):
+    def record_all(self, now_ns: Ints, columns: Ints | Floats) -> None:
+        """Record columns.
+
+        Shapes: now_ns [moments]; columns [width, moments].
+        """
+        if len(now_ns):
+            seconds = now_ns // _NS_PER_S
+            first = np.concatenate(([0], 1 + np.flatnonzero(seconds[1:] != seconds[:-1])))
+            sums = np.add.reduceat(columns, first, axis=1).T.tolist()
+            for second, values in zip(seconds[first].tolist(), sums, strict=True):
                 self._put(second, values)
 
     def _put(self, second: int, values: Sequence[float]) -> None:

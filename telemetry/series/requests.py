@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import numpy as np
+
 from core.request import FinishReason, Obstacle
 from core.wire import PoolState
 from costmodel.charges import WASTE, WasteCause
@@ -11,8 +13,6 @@ from telemetry.bill.entry import Entry
 from telemetry.books.accounts import BurstAccounts
 from telemetry.books.facts import Facts
 from telemetry.series.registry import Instruments
-
-NO_POOL = PoolState(0, 0, 0, 0)
 
 _ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
 _UNANSWERED = (
@@ -37,7 +37,6 @@ class RequestSeries:
         self._outcomes = make.counters("requests_total", "outcome")
         self._tokens = make.counters("tokens_total", "kind")
         self._preemptions = make.counter("preemptions_total")
-        self._pool = NO_POOL
         self._objectives_ns = objectives_ns
         self._slo = {
             (objective, met): make.counter(
@@ -55,21 +54,20 @@ class RequestSeries:
             self._ttft.observe(ns / 1e9)
         for ns in facts.resumed_ns:
             self._itl["resumed"].observe(ns / 1e9)
-        mixed = facts.mixed[facts.gap_steps]
+        gaps_s, mixed = np.array(facts.gap_ns) / 1e9, facts.mixed[facts.gap_steps]
         for context, here in (("decode_only", ~mixed), ("mixed", mixed)):
-            self._itl[context].observe_all(facts.gap_ns[here] / 1e9)
+            self._itl[context].observe_all(gaps_s[here])
         self.ended(facts.ended)
-        self.pool(facts.reports[-1].pool)
 
     def _count_tokens(self, facts: Facts, accounts: BurstAccounts) -> None:
         """Count what became part of answers, and waste; a prompt counts with its first token."""
-        parts = accounts.steps.charges.parts
-        again, over = (parts.waste == cause for cause in (_RECOMPUTE, _OVERRUN))
-        self._tokens["prompt"].inc(int(facts.prompt_tokens.sum()))
-        self._tokens["generated"].inc(int(facts.generated_tokens.sum()))
+        self._tokens["prompt"].inc(sum(facts.prompt_tokens))
+        self._tokens["generated"].inc(sum(facts.generated_tokens))
         self._tokens["cached"].inc(facts.cached_tokens)
-        self._tokens["recomputed"].inc(int(parts.tokens[again].sum()))
-        self._tokens["overrun"].inc(int(parts.rows[over].sum()))
+        parts = accounts.steps.charges.parts
+        if parts.waste.any():
+            self._tokens["recomputed"].inc(int(parts.tokens[parts.waste == _RECOMPUTE].sum()))
+            self._tokens["overrun"].inc(int(parts.rows[parts.waste == _OVERRUN].sum()))
 
     def received(self) -> None:
         self._received.inc(1)
@@ -81,10 +79,6 @@ class RequestSeries:
     def overran(self, tokens: int) -> None:
         """Count tokens of an answer that come after the stop that the server found."""
         self._tokens["overrun"].inc(tokens)
-
-    def pool(self, pool: PoolState) -> None:
-        """Keep what runs and what waits in the engine, for the next scrape."""
-        self._pool = pool
 
     def ended(self, entries: Iterable[Entry]) -> None:
         """Count the terminal events of entries, which have ended."""
@@ -120,12 +114,11 @@ class RequestSeries:
             if objective in measured_ns:
                 self._slo[objective, measured_ns[objective] <= limit_ns].inc(1)
 
-    def refresh(self, live: int) -> None:
+    def refresh(self, pool: PoolState, live: int) -> None:
         """Set the gauges so that they sum to `live`.
 
         A request that the engine has not seen yet waits for the next step, as `budget` says.
         """
-        pool = self._pool
         self._running.set(pool.running)
         waiting = {obstacle: pool.waiting.get(obstacle, 0) for obstacle in Obstacle}
         del waiting[Obstacle.BUDGET]

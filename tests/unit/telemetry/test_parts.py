@@ -65,8 +65,8 @@ def test_a_window_forgets_what_is_older() -> None:
 def test_a_column_of_moments_adds_to_a_window_as_each_of_them_does() -> None:
     moments, second = (0, 400_000_000, 1_700_000_000, 1_800_000_000), 1_000_000_000
     column, each = RecentSums(10, 2), RecentSums(10, 2)
-    column.record_all(ints(moments), [ints([1, 2, 3, 4]), np.array([0.5, 0.25, 0.0, 1.0])])
-    column.record_all(ints([]), [ints([]), np.array([])])
+    column.record_all(ints(moments), np.array([[1, 2, 3, 4], [0.5, 0.25, 0.0, 1.0]]))
+    column.record_all(ints([]), np.empty((2, 0)))
     for moment, *values in zip(moments, (1, 2, 3, 4), (0.5, 0.25, 0.0, 1.0), strict=True):
         each.record(moment, values)
     for now_ns in (9 * second, 10 * second, 11 * second):
