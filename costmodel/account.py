@@ -112,7 +112,7 @@ def account_steps(
         regimes=floors.regimes(host_ns),
         wall_ns=wall_ns,
         violation=floors.ns > forward_ns,
-        useful_floor_ns=floor_ns - sum(wasted_ns.values(), start=np.zeros_like(floor_ns)),
+        useful_floor_ns=floor_ns - sum(wasted_ns.values(), start=np.int64(0)),
         lost_ns=lost_ns,
         charges=charges,
     )

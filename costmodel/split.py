@@ -48,14 +48,11 @@ def split_exactly(totals: Ints, weights: Ints, group: Ints) -> Ints:
         ValueError: a total whose group has rows and no positive weight: there is nobody to charge.
     Source: largest-remainder (Hamilton) apportionment; ties go to the first.
     """
-    alone = len(group) == len(totals) and bool((group[1:] > group[:-1]).all())
-    sums = weights if alone else sums_by(group, weights, len(totals))
-    total, whole = (totals, sums) if alone else (totals[group], sums[group])
-    if len(whole) and whole.min() <= 0 and np.any((whole <= 0) & (total != 0)):
-        raise ValueError("no positive weight to share by")
-    if alone:  # each row has a group of its own
-        return total.copy()
+    sums = sums_by(group, weights, len(totals))
     assert not len(totals) or (totals.max() < _MAX_TOTAL and sums.max() < _MAX_WEIGHTS)
+    total, whole = totals[group], sums[group]
+    if np.any((whole <= 0) & (total != 0)):
+        raise ValueError("no positive weight to share by")
     whole = np.maximum(whole, 1)
     shares = (total * (weights / whole)).astype(np.int64)
     rests = total * weights - shares * whole

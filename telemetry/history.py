@@ -15,6 +15,7 @@ from core.settings import STEPS_KEPT
 from core.wire import PoolState, SliceRecord, StepReport
 from costmodel.account import LostCause, StepAccounts
 from costmodel.floor import REGIMES, Regime
+from costmodel.split import Ints
 from telemetry.bill.entry import Entry, Stage
 from telemetry.books.accounts import BurstAccounts
 from telemetry.books.facts import KINDS, Facts, StepKind
@@ -140,22 +141,22 @@ class History:
     """Cost: an append per burst of steps; views are made when somebody looks."""
 
     def __init__(self) -> None:
-        self._bursts: deque[tuple[Facts, StepAccounts]] = deque()
+        self._bursts: deque[tuple[Sequence[StepReport], Ints, StepAccounts]] = deque()
         self._kept = 0  # steps
 
     def take(self, facts: Facts, accounts: BurstAccounts) -> None:
-        self._bursts.append((facts, accounts.steps))
+        self._bursts.append((facts.reports, facts.kinds, accounts.steps))
         self._kept += len(facts.reports)
-        while self._kept - len(self._bursts[0][0].reports) >= STEPS_KEPT:
-            self._kept -= len(self._bursts.popleft()[0].reports)
+        while self._kept - len(self._bursts[0][0]) >= STEPS_KEPT:
+            self._kept -= len(self._bursts.popleft()[0])
 
     @property
     def _steps(self) -> list[PastStep]:
         """The last steps, oldest first."""
         steps = [
             PastStep(report, KINDS[kind], accounts, row)
-            for facts, accounts in self._bursts
-            for row, (report, kind) in enumerate(zip(facts.reports, facts.kinds, strict=True))
+            for reports, kinds, accounts in self._bursts
+            for row, (report, kind) in enumerate(zip(reports, kinds, strict=True))
         ]
         return steps[-STEPS_KEPT:]
 

@@ -19,7 +19,7 @@ from core.wire import Ended, Fault, Idle, PoolState, Ready, StepReport
 from costmodel.account import LostCause
 from telemetry.bill.cost import CostObject, Timings, bill_of, timings_of
 from telemetry.bill.money import TimePrice
-from telemetry.books.accounts import Book, account_burst
+from telemetry.books.accounts import Book, Booked, account_burst
 from telemetry.books.burst import Burst
 from telemetry.books.ledger import Ledger
 from telemetry.engine.clock import EngineClock, Spans
@@ -37,6 +37,7 @@ from telemetry.series.requests import RequestSeries
 from telemetry.series.service import ServiceSeries
 from telemetry.series.steps import StepSeries
 
+_MOST_BOOKED_STEPS: Final = 512  # counting them holds the event loop up: for 2 ms at most
 _NO_POOL: Final = PoolState(0, 0, 0, 0)
 
 log = logging.getLogger("floorline.telemetry")
@@ -45,8 +46,9 @@ log = logging.getLogger("floorline.telemetry")
 class Telemetry:
     """The server's one door to metrics, bills and timelines.
 
-    Steps are booked together, a little later: one at a time would take several times as long.
-    A method that reads or ends something books the steps that are due first.
+    Steps are billed together, a little later, and counted more at a time, at the scrape at the
+    latest: one by one would take several times as long. A method that reads or ends something
+    bills the steps that are due first.
 
     Invariant: received = refused + finished + aborted + failed + live, at every scrape.
     Raises:
@@ -77,9 +79,12 @@ class Telemetry:
             VllmAliases(self._registry, make, model_name)
         self._ledger, self._history = Ledger(), History()
         self._books: list[Book] = [self._requests, self._steps, self._memory, PrefixSeries(make)]
-        self._books += [self._ledger, self._history, *([self._money] if self._money else [])]
+        if self._money is not None:
+            self._books.append(self._money)
         self._engine_clock = EngineClock()
         self._burst = Burst(self._ledger, self._engine_clock)
+        self._booked: list[Booked] = []  # that the series have not taken
+        self._booked_steps = 0
         self._pool = _NO_POOL  # as the engine last told
         self._engine: EngineModel | None = None
         self._doubt = PeakDoubt()
@@ -106,7 +111,7 @@ class Telemetry:
                 self._book_due()
 
     def _book_due(self) -> None:
-        """Book the steps that are due. A bug in the books costs no caller an answer."""
+        """Bill the steps that are due. A bug in the books costs no caller an answer."""
         if self._burst.empty:
             return
         burst, self._burst = self._burst, Burst(self._ledger, self._engine_clock)
@@ -116,11 +121,25 @@ class Telemetry:
                 assert self._engine is not None, "a step before Ready"
                 accounts = account_burst(self._engine, self._price, facts)
                 self._doubt.steps(accounts.steps.violation, accounts.steps.floors.compute_bound)
-                for book in self._books:
-                    book.take(facts, accounts)
+                for entry, shares in zip(facts.entries, accounts.shares, strict=True):
+                    entry.pay(shares)
+                self._history.take(facts, accounts)
                 self._pool = facts.reports[-1].pool
+                self._booked.append(Booked(facts, accounts))
+                self._booked_steps += len(facts.reports)
         except Exception:
             log.exception("telemetry failed on a burst of steps")
+        if self._booked_steps >= _MOST_BOOKED_STEPS:
+            self._count_booked()
+
+    def _count_booked(self) -> None:
+        """Have the series take what was billed: many bursts at once, as each has a price."""
+        bursts, self._booked, self._booked_steps = self._booked, [], 0
+        for book in self._books if bursts else ():
+            try:
+                book.take(bursts)
+            except Exception:
+                log.exception("telemetry failed to count steps")
 
     def on_idle(self, idle: Idle) -> None:
         """Start an idle span; a scrape extends it to its own moment."""
@@ -219,6 +238,7 @@ class Telemetry:
     def render(self) -> bytes:
         """Write the scrape, with idle time and gauges brought up to now."""
         with self._up_to_date:
+            self._count_booked()
             now_ns = self._now_ns()
             if not self._ledger.live:
                 self._unused(self._engine_clock.extend(now_ns), now_ns)

@@ -50,7 +50,8 @@ class Shares(NamedTuple):
     @classmethod
     def sum(cls, shares: Iterable[Shares]) -> Shares:
         """Add up each field."""
-        return cls._make(map(sum, zip(*shares, strict=True)))
+        first, *more = shares
+        return cls._make(map(sum, zip(first, *more, strict=True))) if more else first
 
 
 NO_SHARES: Final = Shares._make([0] * len(Shares._fields))
@@ -155,6 +156,9 @@ class Entry:
         if self.ended_ns is None:
             self.enter(self.stage, at_ns)
             self.ended_ns, self.finish_reason = self.since_ns, reason
+
+    def pay(self, shares: Shares) -> None:
+        self.shares = Shares.sum((self.shares, shares))
 
     def hold_blocks(self, blocks: int, start_ns: int, end_ns: int) -> int:
         """Count blocks held since its last step, or since `start_ns` where it held none.

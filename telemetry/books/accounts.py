@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from costmodel.charges import WASTE, WasteCause
 from costmodel.floor import REGIMES
 from costmodel.saving import Saving, saving_of
 from costmodel.slices import ints
-from costmodel.split import Ints, columns_by, split_exactly
+from costmodel.split import Ints, columns_by
 from telemetry.bill.entry import Shares
 from telemetry.bill.money import TimePrice
 from telemetry.books.facts import Facts
@@ -32,15 +32,23 @@ class BurstAccounts:
     steps: StepAccounts
     step_nusd: Ints  # of each step
     unused_nusd: Ints  # of the time before each step in which no step ran
-    part_nusd: Ints  # of each part of `steps.charges`: its exact share of its step's
+    own_nusd: Ints  # of each part of `steps.charges`: its exact share of its step's; 0 of waste
+    decode_nusd: Ints  # and only where it is of an answer
     shares: Sequence[Shares]  # of each of the facts' entries
     saving: Saving  # what the prefix index bought
 
 
-class Book(Protocol):
-    """Whatever is written from steps: a family of series, the bills, the history."""
+class Booked(NamedTuple):
+    """A burst that is on the bills."""
 
-    def take(self, facts: Facts, accounts: BurstAccounts) -> None: ...
+    facts: Facts
+    accounts: BurstAccounts
+
+
+class Book(Protocol):
+    """A family of series that is written from steps."""
+
+    def take(self, bursts: Sequence[Booked]) -> None: ...
 
 
 def account_burst(engine: EngineModel, price: TimePrice, facts: Facts) -> BurstAccounts:
@@ -49,21 +57,23 @@ def account_burst(engine: EngineModel, price: TimePrice, facts: Facts) -> BurstA
     Mutates: `price`, which has then sold the time of the steps and the time before each.
     """
     steps = account_steps(engine.sums, engine.peaks, facts.reports, facts.slices, facts.wasted)
-    spent_ns = np.empty((len(facts.reports), 2), np.int64)
-    spent_ns[:, 0], spent_ns[:, 1] = [spans.resting for spans in facts.spans], steps.wall_ns
-    unused_nusd, step_nusd = ints(price.of_all(spent_ns.ravel().tolist())).reshape(-1, 2).T
-    part_nusd = split_exactly(step_nusd, steps.charges.time_ns, steps.charges.parts.step)
+    spent_ns = np.array((facts.unused_ns, steps.wall_ns)).T.ravel()
+    unused_nusd, step_nusd = ints(price.of_all(spent_ns.tolist())).reshape(-1, 2).T
+    parts = steps.charges.parts
+    own_nusd = parts.share(step_nusd, steps.charges.time_ns) * (parts.waste == 0)
+    decode_nusd = own_nusd * facts.decodes[parts.slice]
     return BurstAccounts(
         steps=steps,
         step_nusd=step_nusd,
         unused_nusd=unused_nusd,
-        part_nusd=part_nusd,
-        shares=shares_of(facts, steps, part_nusd),
+        own_nusd=own_nusd,
+        decode_nusd=decode_nusd,
+        shares=shares_of(facts, steps, own_nusd, decode_nusd),
         saving=saving_of(engine.sums, engine.peaks, steps),
     )
 
 
-def shares_of(facts: Facts, steps: StepAccounts, part_nusd: Ints) -> list[Shares]:
+def shares_of(facts: Facts, steps: StepAccounts, own_nusd: Ints, decode_nusd: Ints) -> list[Shares]:
     """Sum up what each request pays of the steps, and the steps that served it.
 
     A slice served its request unless it failed or overran; a recomputed one did too. Its first
@@ -79,7 +89,7 @@ def shares_of(facts: Facts, steps: StepAccounts, part_nusd: Ints) -> list[Shares
         *(charges.bytes_read, charges.bytes_written, charges.flops),
         *(charges.floor_ns, charges.floor_ns * decodes),
         *(charges.time_ns, charges.time_ns * decodes),
-        *(part_nusd, part_nusd * decodes),
+        *(own_nusd, decode_nusd),
     )
     met = (
         *(np.ones_like(wall_ns), steps.slices.counts[parts.step], regimes == len(REGIMES)),

@@ -62,7 +62,18 @@ class Burst:
                 self._apply(report, sent_ns)
             except Exception:
                 log.exception("telemetry failed on step %d", report.index)
+        self._time()
         return self._facts if self._facts.reports else None
+
+    def _time(self) -> None:
+        """Advance the clock: once for each run of steps that follow upon one another."""
+        facts, begin = self._facts, 0
+        for end, report in enumerate(facts.reports, 1):
+            if end == len(facts.reports) or report.end_ns != facts.reports[end].start_ns:
+                spans = self._clock.record(facts.reports[begin].start_ns, report.end_ns)
+                facts.spans.append(spans)
+                facts.unused_ns += [spans.resting, *[0] * (end - begin - 1)]
+                begin = end
 
     def _apply(self, report: StepReport, sent_ns: int) -> None:
         """Move a step's requests on: they change stage, hold blocks, get their tokens and end.
@@ -79,7 +90,6 @@ class Burst:
         places = self._places(slices)
         facts.reports.append(report)
         facts.sent_ns.append(sent_ns)
-        facts.spans.append(self._clock.record(start_ns, end_ns))
         wasteful = self._stops or report.ended
         facts.wasted.append(self._wasted_by(report, places) if wasteful else {})
         facts.places += places
@@ -100,13 +110,16 @@ class Burst:
     def _places(self, slices: Sequence[SliceRecord]) -> list[int]:
         """Find the place of each slice's request; a new one gets the next."""
         place_of, facts = self._place_of, self._facts
-        for piece in slices:
-            if piece.id not in place_of:
-                entry = self._ledger[piece.id]
-                place_of[piece.id] = len(facts.entries)
-                facts.entries.append(entry)
-                facts.block_ns.append(0)
-                self._stops |= entry.finish_tokens is not None
+        try:
+            return [place_of[piece.id] for piece in slices]
+        except KeyError:
+            for piece in slices:
+                if piece.id not in place_of:
+                    entry = self._ledger[piece.id]
+                    place_of[piece.id] = len(facts.entries)
+                    facts.entries.append(entry)
+                    facts.block_ns.append(0)
+                    self._stops |= entry.finish_tokens is not None
         return [place_of[piece.id] for piece in slices]
 
     def _wasted_by(self, report: StepReport, places: Sequence[int]) -> dict[int, WasteCause]:

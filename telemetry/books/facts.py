@@ -12,7 +12,7 @@ import numpy as np
 from core.wire import StepReport
 from costmodel.charges import WasteCause
 from costmodel.slices import Slices, ints, slices_of
-from costmodel.split import Bools, Ints, sums_by
+from costmodel.split import Bools, Ints
 from telemetry.bill.entry import Entry
 from telemetry.engine.clock import Spans
 
@@ -40,7 +40,7 @@ class Facts:
     reports: list[StepReport] = field(default_factory=list)
     sent_ns: list[int] = field(default_factory=list)  # when its tokens went to the streams
     wasted: list[dict[int, WasteCause]] = field(default_factory=list)  # slices that served nobody
-    spans: list[Spans] = field(default_factory=list)  # what the clock found
+    unused_ns: list[int] = field(default_factory=list)  # before it, in which no step ran
     prompt_tokens: list[int] = field(default_factory=list)  # that became part of answers in it
     generated_tokens: list[int] = field(default_factory=list)
 
@@ -58,6 +58,7 @@ class Facts:
     gap_steps: list[int] = field(default_factory=list)  # and the step of each
 
     # of all steps together
+    spans: list[Spans] = field(default_factory=list)  # what the clock found
     ended: list[Entry] = field(default_factory=list)  # of requests that the engine let go of
     preemptions: int = 0
     hit_tokens: int = 0  # known tokens of admitted requests that the prefix index had
@@ -85,7 +86,7 @@ class Facts:
     def kinds(self) -> Ints:
         """The place of each step's kind in `KINDS`; one without slices is a decode step."""
         counts = self.slices.counts
-        decodes = sums_by(self.slices.step, self.decodes, len(counts))
+        decodes = self.slices.by_step(self.decodes)
         pure = np.where(decodes == counts, _DECODE, _MIXED)
         return np.where((decodes == 0) & (counts > 0), _PREFILL, pure)
 

@@ -8,9 +8,7 @@ from typing import Final
 
 from core.request import RequestId
 from core.wire import Ended
-from telemetry.bill.entry import Entry, Shares
-from telemetry.books.accounts import BurstAccounts
-from telemetry.books.facts import Facts
+from telemetry.bill.entry import Entry
 
 SHARED_TENANT: Final = "_shared"  # pays idle and waste
 OTHER: Final = "other"  # stands for all names beyond a closed or bounded set
@@ -83,11 +81,6 @@ class Ledger:
             self.live -= 1
             self._drop_if_done(entry)
         return entries
-
-    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
-        """Charge each request its shares of a burst."""
-        for entry, own in zip(facts.entries, accounts.shares, strict=True):
-            entry.shares = Shares.sum((entry.shares, own))
 
     def forget(self, ids: Sequence[RequestId]) -> None:
         for id in ids:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from core.wire import PoolState, Ready
 from telemetry.bill.entry import Entry
-from telemetry.books.accounts import BurstAccounts
-from telemetry.books.facts import Facts
+from telemetry.books.accounts import Booked
 from telemetry.series.registry import NS, Counter, Instruments
 
 _RECENT_REQUESTS: Final = 256
@@ -35,10 +34,11 @@ class MemorySeries:
         self._block_bytes = ready.block_size * kv_bytes_per_token
         self._per_token.set(kv_bytes_per_token)
 
-    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
-        for entry, ns in zip(facts.entries, facts.block_ns, strict=True):
-            self._counter_of(entry.tenant).inc(ns)
-        self.ended(facts.ended)
+    def take(self, bursts: Sequence[Booked]) -> None:
+        for facts, _ in bursts:
+            for entry, ns in zip(facts.entries, facts.block_ns, strict=True):
+                self._counter_of(entry.tenant).inc(ns)
+            self.ended(facts.ended)
 
     def ended(self, entries: Iterable[Entry]) -> None:
         """Remember the sizes of requests that held blocks, prompt and answer together."""

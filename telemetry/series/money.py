@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
 
 from costmodel.slices import ints
 from costmodel.split import sums_by
-from telemetry.books.accounts import BurstAccounts
-from telemetry.books.facts import Facts
+from telemetry.books.accounts import Booked
 from telemetry.books.ledger import SHARED_TENANT
 from telemetry.series.recent_sums import RecentSums
 from telemetry.series.registry import Counter, Instruments
@@ -37,29 +38,36 @@ class MoneySeries:
         # nano-USD of prefill, of decode, of all time; tokens of prompts and of answers
         self._minute = RecentSums(_PRICE_WINDOW_S, 5)
 
-    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
+    def take(self, bursts: Sequence[Booked]) -> None:
         """Put money on the tenants' accounts, waste and unused time on the shared one."""
         paid_nusd = 0
-        for entry, own in zip(facts.entries, accounts.shares, strict=True):
-            paid_nusd += own.nusd
-            for component, nusd in (
-                ("prefill", own.nusd - own.decode_nusd),
-                ("decode", own.decode_nusd),
-            ):
-                if nusd:
-                    self._charge(entry.tenant, component, nusd)
-        self._charge(SHARED_TENANT, "waste", int(accounts.step_nusd.sum()) - paid_nusd)
-        self._charge(SHARED_TENANT, "idle", int(accounts.unused_nusd.sum()))
-        parts, steps = accounts.steps.charges.parts, len(facts.reports)
-        own_nusd = accounts.part_nusd * (parts.waste == 0)
-        own_by_step = sums_by(parts.step, own_nusd, steps)
-        decode_by_step = sums_by(parts.step, own_nusd * facts.decodes[parts.slice], steps)
-        spent = (
-            *(own_by_step - decode_by_step, decode_by_step),
-            accounts.step_nusd + accounts.unused_nusd,
-            *(facts.prompt_tokens, facts.generated_tokens),
+        for facts, accounts in bursts:
+            for entry, own in zip(facts.entries, accounts.shares, strict=True):
+                paid_nusd += own.nusd
+                prefill_nusd = own.nusd - own.decode_nusd
+                for component, nusd in (("prefill", prefill_nusd), ("decode", own.decode_nusd)):
+                    if nusd:
+                        self._charge(entry.tenant, component, nusd)
+        all_facts, all_accounts = zip(*bursts, strict=True)
+        step_nusd, unused_nusd, own_nusd, decode_nusd = (
+            np.concatenate([getattr(accounts, name) for accounts in all_accounts])
+            for name in ("step_nusd", "unused_nusd", "own_nusd", "decode_nusd")
         )
-        self._minute.record_all(ints(facts.sent_ns), np.array(spent))
+        self._charge(SHARED_TENANT, "waste", int(step_nusd.sum()) - paid_nusd)
+        self._charge(SHARED_TENANT, "idle", int(unused_nusd.sum()))
+        sent_ns, prompt_tokens, generated_tokens = (
+            ints([number for facts in all_facts for number in getattr(facts, name)])
+            for name in ("sent_ns", "prompt_tokens", "generated_tokens")
+        )
+        begins = accumulate((len(facts.reports) for facts in all_facts), initial=0)
+        step = np.concatenate(
+            [b + a.steps.charges.parts.step for b, a in zip(begins, all_accounts, strict=False)]
+        )
+        own_nusd, decode_nusd = (
+            sums_by(step, nusd, len(step_nusd)) for nusd in (own_nusd, decode_nusd)
+        )
+        spent = (own_nusd - decode_nusd, decode_nusd, step_nusd + unused_nusd)
+        self._minute.record_all(sent_ns, np.array((*spent, prompt_tokens, generated_tokens)))
 
     def shared(self, component: str, nusd: int, now_ns: int) -> None:
         """Book time that no tenant pays for: idle or waste."""

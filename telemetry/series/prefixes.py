@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from telemetry.books.accounts import BurstAccounts
-from telemetry.books.facts import Facts
+from collections.abc import Sequence
+
+from telemetry.books.accounts import Booked
 from telemetry.series.registry import NS, Instruments
 
 
@@ -15,8 +16,9 @@ class PrefixSeries:
         self._saved_ns = make.counter("prefix_saved_seconds_total", NS)
         self._saved_bytes = make.counter("prefix_saved_bytes_total")
 
-    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
-        self._results["hit"].inc(facts.hit_tokens)
-        self._results["miss"].inc(facts.missed_tokens)
-        self._saved_ns.inc(accounts.saving.floor_ns)
-        self._saved_bytes.inc(accounts.saving.bytes)
+    def take(self, bursts: Sequence[Booked]) -> None:
+        for facts, accounts in bursts:
+            self._results["hit"].inc(facts.hit_tokens)
+            self._results["miss"].inc(facts.missed_tokens)
+            self._saved_ns.inc(accounts.saving.floor_ns)
+            self._saved_bytes.inc(accounts.saving.bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from core.request import FinishReason, Obstacle
 from core.wire import PoolState
 from costmodel.charges import WASTE, WasteCause
 from telemetry.bill.entry import Entry
-from telemetry.books.accounts import BurstAccounts
+from telemetry.books.accounts import Booked, BurstAccounts
 from telemetry.books.facts import Facts
 from telemetry.series.registry import Instruments
 
@@ -46,18 +46,20 @@ class RequestSeries:
             for met in (True, False)
         }
 
-    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
-        """Count the tokens of a burst, the times between them, and the requests that it ended."""
-        self._count_tokens(facts, accounts)
-        self._preemptions.inc(facts.preemptions)
-        for ns in facts.first_token_ns:
-            self._ttft.observe(ns / 1e9)
-        for ns in facts.resumed_ns:
-            self._itl["resumed"].observe(ns / 1e9)
-        gaps_s, mixed = np.array(facts.gap_ns) / 1e9, facts.mixed[facts.gap_steps]
+    def take(self, bursts: Sequence[Booked]) -> None:
+        """Count the tokens of bursts, the times between them, and the requests that they ended."""
+        for facts, accounts in bursts:
+            self._count_tokens(facts, accounts)
+            self._preemptions.inc(facts.preemptions)
+            for ns in facts.first_token_ns:
+                self._ttft.observe(ns / 1e9)
+            for ns in facts.resumed_ns:
+                self._itl["resumed"].observe(ns / 1e9)
+            self.ended(facts.ended)
+        gaps_s = np.array([ns for facts, _ in bursts for ns in facts.gap_ns]) / 1e9
+        mixed = np.concatenate([facts.mixed[facts.gap_steps] for facts, _ in bursts])
         for context, here in (("decode_only", ~mixed), ("mixed", mixed)):
             self._itl[context].observe_all(gaps_s[here])
-        self.ended(facts.ended)
 
     def _count_tokens(self, facts: Facts, accounts: BurstAccounts) -> None:
         """Count what became part of answers, and waste; a prompt counts with its first token."""

@@ -13,14 +13,15 @@ from costmodel.account import LostCause, StepAccounts
 from costmodel.floor import REGIMES
 from costmodel.slices import ints
 from costmodel.split import Bools
-from telemetry.books.accounts import BurstAccounts
-from telemetry.books.facts import KINDS, Facts, StepKind
+from telemetry.books.accounts import Booked
+from telemetry.books.facts import KINDS, StepKind
 from telemetry.engine.clock import Spans
+from telemetry.series.labels import SEGMENTS
 from telemetry.series.recent_sums import RecentSums
 from telemetry.series.registry import NS, Counter, Instruments
 
 _BUSY_WINDOW_S: Final = 10
-_MOST_DUE: Final = 512  # steps that are kept uncounted
+_SEGMENTS: Final = attrgetter(*SEGMENTS)
 _COLUMNS: Final = (
     *("wall_ns", "violation", "useful_floor_ns", "regimes", "slices.counts"),
     *("floors.s", "floors.memory_s", "floors.compute_s", "floors.known"),
@@ -72,16 +73,10 @@ class _KindSeries:
 
 
 class StepSeries:
-    """Every child is bound here, once, except for a cause that is rare.
-
-    Bursts are kept as they come, and counted when there are many or somebody looks: a short
-    answer's steps are too few to count alone.
-    """
+    """Every child is bound here, once, except for a cause that is rare."""
 
     def __init__(self, make: Instruments) -> None:
         self._make = make
-        self._due: list[tuple[Facts, StepAccounts]] = []
-        self._due_steps = 0
         self._kinds = {kind: _KindSeries(make, kind) for kind in KINDS}
         self._lost: dict[LostCause, Counter] = {
             cause: make.counter("lost_seconds_total", NS, cause=str(cause))
@@ -120,32 +115,25 @@ class StepSeries:
                 arithmetic=peaks.arithmetic,
             ).set(peaks.flops.per_s)
 
-    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
-        """Take the steps of a burst, and the time before each."""
-        self._due.append((facts, accounts.steps))
-        self._due_steps += len(facts.reports)
-        if self._due_steps >= _MOST_DUE:
-            self._count()
-
-    def _count(self) -> None:
-        """Count all that is due."""
-        due, self._due, self._due_steps = self._due, [], 0
-        steps = [accounts for _, accounts in due]
+    def take(self, bursts: Sequence[Booked]) -> None:
+        """Count the steps of bursts, and the time before each."""
+        steps = [accounts.steps for _, accounts in bursts]
         columns = {name: _column(steps, name) for name in (*_COLUMNS, *self._moved)}
-        kinds = np.concatenate([facts.kinds for facts, _ in due])
+        kinds = np.concatenate([facts.kinds for facts, _ in bursts])
         for kind in set(kinds.tolist()):
             self._kinds[KINDS[kind]].take(kinds == kind, columns)
-        reports = [report for facts, _ in due for report in facts.reports]
+        reports = [report for facts, _ in bursts for report in facts.reports]
         known, ends_ns = columns["floors.known"], ints([report.end_ns for report in reports])
         terms = columns["wall_ns"] * NS, columns["floors.memory_s"], columns["floors.compute_s"]
         self._busy.record_all(ends_ns[known], np.array(terms)[:, known])
-        spans = (spans for facts, _ in due for spans in facts.spans)
+        spans = (spans for facts, _ in bursts for spans in facts.spans)
         self.spans(Spans(*map(sum, zip(*spans, strict=True))))
         for cause in {cause for accounts in steps for cause in accounts.lost_ns}:
             ns = [accounts.lost_ns[cause] for accounts in steps if cause in accounts.lost_ns]
             self.lost(cause, int(np.concatenate(ns).sum()))
-        for name, counter in self._segments.items():
-            counter.inc(sum(map(attrgetter(f"segments.{name}"), reports)))
+        spent_ns = zip(*(_SEGMENTS(report.segments) for report in reports), strict=True)
+        for name, column in zip(SEGMENTS, spent_ns, strict=True):
+            self._segments[name].inc(sum(column))
         self._violations.inc(int(columns["violation"].sum()))
         for name, counter in self._moved.items():
             counter.inc(int(columns[name].sum()))
@@ -169,9 +157,7 @@ class StepSeries:
         self._segments["publish"].inc(ns)
 
     def refresh(self, now_ns: int) -> None:
-        """Count what is due; bring the gauges of the last seconds up to now: 0 without steps."""
-        if self._due:
-            self._count()
+        """Bring the gauges of the last seconds up to now; they are 0 without steps."""
         busy_s, memory_s, compute_s = self._busy.sums(now_ns)
         self._mbu.set(memory_s / busy_s if busy_s else 0.0)
         self._mfu.set(compute_s / busy_s if busy_s else 0.0)
