@@ -121,8 +121,8 @@ class Telemetry:
                 assert self._engine is not None, "a step before Ready"
                 accounts = account_burst(self._engine, self._price, facts)
                 self._doubt.steps(accounts.steps.violation, accounts.steps.floors.compute_bound)
-                for entry, shares in zip(facts.entries, accounts.shares, strict=True):
-                    entry.pay(shares)
+                for entry, paid in zip(facts.entries, accounts.paid, strict=True):
+                    entry.pay(paid)
                 self._history.take(facts, accounts)
                 self._pool = facts.reports[-1].pool
                 self._booked.append(Booked(facts, accounts))

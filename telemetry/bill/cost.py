@@ -6,14 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from costmodel.floor import REGIMES
-from telemetry.bill.entry import Entry, Shares, Stage
+from telemetry.bill.entry import Entry, Paid, Stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostObject:
     """Additive fields are sums over the generations; ratios are ratios of sums.
 
-    None means unknown: there is no token yet, no peak, or no price.
+    `prefill_…` and `decode_…` split floor and lost time by what a step ran for the request: its
+    prompt and what is run again, or its answer. None means unknown: there is no token yet, no peak,
+    or no price.
     """
 
     queue_ms: float
@@ -24,6 +26,11 @@ class CostObject:
     mean_itl_ms: float | None
     tokens_per_second: float | None
     floor_ms: float | None
+    prefill_floor_ms: float | None
+    decode_floor_ms: float | None
+    lost_ms: float | None
+    prefill_lost_ms: float | None
+    decode_lost_ms: float | None
     efficiency: float | None
     bytes_read: int
     bytes_written: int
@@ -54,10 +61,13 @@ def bill_of(entries: Sequence[Entry], now_ns: int, priced: bool) -> CostObject:
     Raises:
         ValueError: no entries.
     """
-    stages, shares = _stages_ms(entries, now_ns), Shares.sum(entry.shares for entry in entries)
+    stages, paid = _stages_ms(entries, now_ns), Paid.sum(entry.paid for entry in entries)
     received_ns = min(e.received_ns for e in entries)
     firsts = [e.first_token_ns for e in entries if e.first_token_ns is not None]
     ended_ns = max(now_ns if e.ended_ns is None else e.ended_ns for e in entries)
+    floored = not paid.steps_without_floor
+    lost_ns = paid.time_ns - paid.floor_ns
+    decode_lost_ns = paid.decode_time_ns - paid.decode_floor_ns
     tokens, gaps = sum(e.tokens for e in entries), sum(max(e.tokens - 1, 0) for e in entries)
     return CostObject(
         queue_ms=stages[Stage.QUEUE],
@@ -67,25 +77,31 @@ def bill_of(entries: Sequence[Entry], now_ns: int, priced: bool) -> CostObject:
         stalled_ms=stages[Stage.STALLED],
         mean_itl_ms=_ms(sum(e.itl_sum_ns for e in entries) / gaps) if gaps else None,
         tokens_per_second=_ratio(tokens * 1e9, ended_ns - received_ns),
-        floor_ms=_floor_ms(shares),
-        efficiency=None if shares.steps_without_floor else _ratio(shares.floor_ns, shares.time_ns),
-        bytes_read=shares.bytes_read,
-        bytes_written=shares.bytes_written,
-        flops=shares.flops,
+        floor_ms=_ms(paid.floor_ns) if floored else None,
+        prefill_floor_ms=_ms(paid.floor_ns - paid.decode_floor_ns) if floored else None,
+        decode_floor_ms=_ms(paid.decode_floor_ns) if floored else None,
+        lost_ms=_ms(lost_ns) if floored else None,
+        prefill_lost_ms=_ms(lost_ns - decode_lost_ns) if floored else None,
+        decode_lost_ms=_ms(decode_lost_ns) if floored else None,
+        efficiency=_ratio(paid.floor_ns, paid.time_ns) if floored else None,
+        bytes_read=paid.bytes_read,
+        bytes_written=paid.bytes_written,
+        flops=paid.flops,
         kv_block_seconds=sum(e.kv_block_ns for e in entries) / 1e9,
         cached_tokens=sum(e.cached_tokens for e in entries),
-        recomputed_tokens=shares.recomputed_tokens,
-        steps=shares.steps,
-        mean_batch=_ratio(shares.batch_sum, shares.steps),
-        regime=_regime(shares),
-        interference_ms=_ms(shares.steps_ns - shares.time_ns),
-        cost_usd=shares.nusd / 1e9 if priced else None,
+        recomputed_tokens=paid.recomputed_tokens,
+        steps=paid.steps,
+        mean_batch=_ratio(paid.batch_sum, paid.steps),
+        regime=_regime(paid),
+        interference_ms=_ms(paid.steps_ns - paid.time_ns),
+        cost_usd=paid.nusd / 1e9 if priced else None,
     )
 
 
 def timings_of(entries: Sequence[Entry], now_ns: int) -> Timings:
     stages = _stages_ms(entries, now_ns)
-    floor_ms = _floor_ms(Shares.sum(entry.shares for entry in entries))
+    paid = Paid.sum(entry.paid for entry in entries)
+    floor_ms = None if paid.steps_without_floor else _ms(paid.floor_ns)
     return Timings(stages[Stage.QUEUE], stages[Stage.PREFILL], stages[Stage.DECODE], floor_ms)
 
 
@@ -94,13 +110,9 @@ def _stages_ms(entries: Sequence[Entry], now_ns: int) -> dict[Stage, float]:
     return {stage: _ms(sum(ns[stage] for ns in stages_ns)) for stage in stages_ns[0]}
 
 
-def _floor_ms(shares: Shares) -> float | None:
-    return None if shares.steps_without_floor else _ms(shares.floor_ns)
-
-
-def _regime(shares: Shares) -> str | None:
+def _regime(paid: Paid) -> str | None:
     """Give the regime with the most step time; of equals, the first in `REGIMES`."""
-    spent_ns = shares.memory_ns, shares.compute_ns, shares.overhead_ns
+    spent_ns = paid.memory_ns, paid.compute_ns, paid.overhead_ns
     longest_ns = max(spent_ns)
     return str(REGIMES[spent_ns.index(longest_ns)]) if longest_ns else None
 

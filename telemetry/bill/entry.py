@@ -22,7 +22,7 @@ class Stage(StrEnum):
     STALLED = "stalled"  # from a preemption to the next token
 
 
-class Shares(NamedTuple):
+class Paid(NamedTuple):
     """A request's exact shares of its steps, and what these steps took as a whole.
 
     What a step ran for its answer, and not for its prompt or again, is in `decode_…`, too.
@@ -48,13 +48,13 @@ class Shares(NamedTuple):
     recomputed_tokens: int
 
     @classmethod
-    def sum(cls, shares: Iterable[Shares]) -> Shares:
+    def sum(cls, all_paid: Iterable[Paid]) -> Paid:
         """Add up each field."""
-        first, *more = shares
+        first, *more = all_paid
         return cls._make(map(sum, zip(first, *more, strict=True))) if more else first
 
 
-NO_SHARES: Final = Shares._make([0] * len(Shares._fields))
+NOTHING_PAID: Final = Paid._make([0] * len(Paid._fields))
 _DECODE: Final = Stage.DECODE  # looking a member up in its enum is slow
 _NO_TIME: Final = dict.fromkeys(Stage, 0)
 
@@ -86,7 +86,7 @@ class Entry:
     released: bool = False  # the engine's terminal event came
     forgotten: bool = False  # its response is done
 
-    shares: Shares = NO_SHARES
+    paid: Paid = NOTHING_PAID
     cached_tokens: int = 0
     kv_block_ns: int = 0
     blocks_since_ns: int | None = None
@@ -157,8 +157,8 @@ class Entry:
             self.enter(self.stage, at_ns)
             self.ended_ns, self.finish_reason = self.since_ns, reason
 
-    def pay(self, shares: Shares) -> None:
-        self.shares = Shares.sum((self.shares, shares))
+    def pay(self, paid: Paid) -> None:
+        self.paid = Paid.sum((self.paid, paid))
 
     def hold_blocks(self, blocks: int, start_ns: int, end_ns: int) -> int:
         """Count blocks held since its last step, or since `start_ns` where it held none.

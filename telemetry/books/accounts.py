@@ -14,7 +14,7 @@ from costmodel.floor import REGIMES
 from costmodel.saving import Saving, saving_of
 from costmodel.slices import ints
 from costmodel.split import Ints, columns_by
-from telemetry.bill.entry import Shares
+from telemetry.bill.entry import Paid
 from telemetry.bill.money import TimePrice
 from telemetry.books.facts import Facts
 from telemetry.engine.model import EngineModel
@@ -34,7 +34,7 @@ class BurstAccounts:
     unused_nusd: Ints  # of the time before each step in which no step ran
     own_nusd: Ints  # of each part of `steps.charges`: its exact share of its step's; 0 of waste
     decode_nusd: Ints  # and only where it is of an answer
-    shares: Sequence[Shares]  # of each of the facts' entries
+    paid: Sequence[Paid]  # of each of the facts' entries
     saving: Saving  # what the prefix index bought
 
 
@@ -68,12 +68,14 @@ def account_burst(engine: EngineModel, price: TimePrice, facts: Facts) -> BurstA
         unused_nusd=unused_nusd,
         own_nusd=own_nusd,
         decode_nusd=decode_nusd,
-        shares=shares_of(facts, steps, own_nusd, decode_nusd),
+        paid=paid_by_request(facts, steps, own_nusd, decode_nusd),
         saving=saving_of(engine.sums, engine.peaks, steps),
     )
 
 
-def shares_of(facts: Facts, steps: StepAccounts, own_nusd: Ints, decode_nusd: Ints) -> list[Shares]:
+def paid_by_request(
+    facts: Facts, steps: StepAccounts, own_nusd: Ints, decode_nusd: Ints
+) -> list[Paid]:
     """Sum up what each request pays of the steps, and the steps that served it.
 
     A slice served its request unless it failed or overran; a recomputed one did too. Its first
@@ -100,4 +102,4 @@ def shares_of(facts: Facts, steps: StepAccounts, own_nusd: Ints, decode_nusd: In
     columns[len(paid) : -1] *= served
     columns[-1] *= again
     sums = columns_by(facts.requests[parts.slice], columns, len(facts.entries))
-    return list(map(Shares._make, sums.T.tolist()))
+    return list(map(Paid._make, sums.T.tolist()))

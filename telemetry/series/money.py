@@ -42,7 +42,7 @@ class MoneySeries:
         """Put money on the tenants' accounts, waste and unused time on the shared one."""
         paid_nusd = 0
         for facts, accounts in bursts:
-            for entry, own in zip(facts.entries, accounts.shares, strict=True):
+            for entry, own in zip(facts.entries, accounts.paid, strict=True):
                 paid_nusd += own.nusd
                 prefill_nusd = own.nusd - own.decode_nusd
                 for component, nusd in (("prefill", prefill_nusd), ("decode", own.decode_nusd)):

@@ -19,6 +19,7 @@ COST_FIELDS = {
     "tokens_per_second", "floor_ms", "efficiency", "bytes_read", "bytes_written", "flops",
     "kv_block_seconds", "cached_tokens", "recomputed_tokens", "steps", "mean_batch", "regime",
     "interference_ms", "cost_usd",
+    "prefill_floor_ms", "decode_floor_ms", "lost_ms", "prefill_lost_ms", "decode_lost_ms",
 }  # fmt: skip
 
 
