@@ -17,7 +17,7 @@ from core.request import DEFAULT_TENANT, FinishReason, RequestId
 from core.settings import TelemetrySettings
 from core.wire import Ended, Fault, Idle, PoolState, Ready, StepReport
 from costmodel.account import LostCause
-from telemetry.bill.cost import CostObject, Timings, bill_of, timings_of
+from telemetry.bill.cost import CostObject, bill_of
 from telemetry.bill.money import TimePrice
 from telemetry.books.accounts import Book, Booked, account_burst
 from telemetry.books.burst import Burst
@@ -31,7 +31,6 @@ from telemetry.series.aliases import VllmAliases
 from telemetry.series.cpu_time import CpuTime
 from telemetry.series.memory import MemorySeries
 from telemetry.series.money import MoneySeries
-from telemetry.series.prefixes import PrefixSeries
 from telemetry.series.registry import NS, Instruments
 from telemetry.series.requests import RequestSeries
 from telemetry.series.service import ServiceSeries
@@ -78,7 +77,7 @@ class Telemetry:
         if resolved.vllm_aliases:
             VllmAliases(self._registry, make, model_name)
         self._ledger, self._history = Ledger(), History()
-        self._books: list[Book] = [self._requests, self._steps, self._memory, PrefixSeries(make)]
+        self._books: list[Book] = [self._requests, self._steps, self._memory]
         if self._money is not None:
             self._books.append(self._money)
         self._engine_clock = EngineClock()
@@ -225,10 +224,6 @@ class Telemetry:
         with self._up_to_date:
             entries = [self._ledger[id] for id in ids]
             return bill_of(entries, self._now_ns(), priced=self._money is not None)
-
-    def timings(self, ids: Sequence[RequestId]) -> Timings:
-        with self._up_to_date:
-            return timings_of([self._ledger[id] for id in ids], self._now_ns())
 
     def forget(self, ids: Sequence[RequestId]) -> None:
         """Say that the response is done; only the timelines of the last requests are kept."""

@@ -1,4 +1,4 @@
-"""What one HTTP request's generations cost: the `cost` object of an answer, and its timings."""
+"""What one HTTP request's generations cost: the `cost` object of an answer."""
 
 from __future__ import annotations
 
@@ -45,23 +45,15 @@ class CostObject:
     cost_usd: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Timings:
-    """What the `server-timing` header carries. Units: ms."""
-
-    queue: float
-    prefill: float
-    decode: float
-    floor: float | None
-
-
 def bill_of(entries: Sequence[Entry], now_ns: int, priced: bool) -> CostObject:
     """Sum what the entries were charged so far; times run from first receipt to last end.
 
     Raises:
         ValueError: no entries.
     """
-    stages, paid = _stages_ms(entries, now_ns), Paid.sum(entry.paid for entry in entries)
+    spent_ns = [entry.stages_ns(now_ns) for entry in entries]
+    stages = {stage: _ms(sum(ns[stage] for ns in spent_ns)) for stage in spent_ns[0]}
+    paid = Paid.sum(entry.paid for entry in entries)
     received_ns = min(e.received_ns for e in entries)
     firsts = [e.first_token_ns for e in entries if e.first_token_ns is not None]
     ended_ns = max(now_ns if e.ended_ns is None else e.ended_ns for e in entries)
@@ -96,18 +88,6 @@ def bill_of(entries: Sequence[Entry], now_ns: int, priced: bool) -> CostObject:
         interference_ms=_ms(paid.steps_ns - paid.time_ns),
         cost_usd=paid.nusd / 1e9 if priced else None,
     )
-
-
-def timings_of(entries: Sequence[Entry], now_ns: int) -> Timings:
-    stages = _stages_ms(entries, now_ns)
-    paid = Paid.sum(entry.paid for entry in entries)
-    floor_ms = None if paid.steps_without_floor else _ms(paid.floor_ns)
-    return Timings(stages[Stage.QUEUE], stages[Stage.PREFILL], stages[Stage.DECODE], floor_ms)
-
-
-def _stages_ms(entries: Sequence[Entry], now_ns: int) -> dict[Stage, float]:
-    stages_ns = [entry.stages_ns(now_ns) for entry in entries]
-    return {stage: _ms(sum(ns[stage] for ns in stages_ns)) for stage in stages_ns[0]}
 
 
 def _regime(paid: Paid) -> str | None:

@@ -26,7 +26,7 @@ class StepKind(StrEnum):
 
 
 KINDS: Final = tuple(StepKind)  # a column names a kind by its place here
-_PREFILL, _DECODE, _MIXED = range(3)
+_PREFILL, _DECODE, MIXED = range(3)
 
 
 @dataclass(eq=False, kw_only=True)
@@ -87,11 +87,5 @@ class Facts:
         """The place of each step's kind in `KINDS`; one without slices is a decode step."""
         counts = self.slices.counts
         decodes = self.slices.by_step(self.decodes)
-        pure = np.where(decodes == counts, _DECODE, _MIXED)
+        pure = np.where(decodes == counts, _DECODE, MIXED)
         return np.where((decodes == 0) & (counts > 0), _PREFILL, pure)
-
-    @property
-    def mixed(self) -> Bools:
-        """Whether each step ran prompts beside answers."""
-        mixed: Bools = self.kinds == _MIXED
-        return mixed

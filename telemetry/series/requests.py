@@ -1,4 +1,4 @@
-"""Counts requests: what came, what waits, how long each took, how each ended."""
+"""Counts requests: what came, what waits, how long each took, how each ended, what was found."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ from core.wire import PoolState
 from costmodel.charges import WASTE, WasteCause
 from telemetry.bill.entry import Entry
 from telemetry.books.accounts import Booked, BurstAccounts
-from telemetry.books.facts import Facts
-from telemetry.series.registry import Instruments
+from telemetry.books.facts import MIXED, Facts
+from telemetry.series.registry import NS, Instruments
 
 _ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
-_UNANSWERED = (
-    FinishReason.FAILED,
-    FinishReason.REFUSED,
-)  # not by the caller's wish
+_UNANSWERED = (FinishReason.FAILED, FinishReason.REFUSED)  # not by the caller's wish
 _RECOMPUTE, _OVERRUN = WASTE.index(WasteCause.RECOMPUTE), WASTE.index(WasteCause.OVERRUN)
 
 
@@ -36,6 +33,9 @@ class RequestSeries:
         self._waiting = make.gauges("requests_waiting", "reason")
         self._outcomes = make.counters("requests_total", "outcome")
         self._tokens = make.counters("tokens_total", "kind")
+        self._prefix = make.counters("prefix_tokens_total", "result")
+        self._saved_ns = make.counter("prefix_saved_seconds_total", NS)
+        self._saved_bytes = make.counter("prefix_saved_bytes_total")
         self._preemptions = make.counter("preemptions_total")
         self._objectives_ns = objectives_ns
         self._slo = {
@@ -55,9 +55,13 @@ class RequestSeries:
                 self._ttft.observe(ns / 1e9)
             for ns in facts.resumed_ns:
                 self._itl["resumed"].observe(ns / 1e9)
+            self._prefix["hit"].inc(facts.hit_tokens)
+            self._prefix["miss"].inc(facts.missed_tokens)
+            self._saved_ns.inc(accounts.saving.floor_ns)
+            self._saved_bytes.inc(accounts.saving.bytes)
             self.ended(facts.ended)
         gaps_s = np.array([ns for facts, _ in bursts for ns in facts.gap_ns]) / 1e9
-        mixed = np.concatenate([facts.mixed[facts.gap_steps] for facts, _ in bursts])
+        mixed = np.concatenate([facts.kinds[facts.gap_steps] == MIXED for facts, _ in bursts])
         for context, here in (("decode_only", ~mixed), ("mixed", mixed)):
             self._itl[context].observe_all(gaps_s[here])
 

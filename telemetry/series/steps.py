@@ -23,9 +23,8 @@ from telemetry.series.registry import NS, Counter, Instruments
 _BUSY_WINDOW_S: Final = 10
 _SEGMENTS: Final = attrgetter(*SEGMENTS)
 _COLUMNS: Final = (
-    *("wall_ns", "violation", "useful_floor_ns", "regimes", "slices.counts"),
+    *("wall_ns", "violation", "useful_floor_ns", "regimes", "slices.counts", "work.tokens"),
     *("floors.s", "floors.memory_s", "floors.compute_s", "floors.known"),
-    *("work.tokens", "work.bytes_total", "work.flops"),
 )
 _BYTES: Final = (
     *(("weights", "read"), ("lm_head", "read"), ("embedding", "read")),
@@ -57,12 +56,12 @@ class _KindSeries:
 
     def take(self, here: Bools, steps: Columns) -> None:
         """Count the steps for which `here` is true."""
-        wall_s, floor_s, moved = steps["wall_ns"] * NS, steps["floors.s"], steps["work.bytes_total"]
+        wall_s, floor_s, moved = steps["wall_ns"] * NS, steps["floors.s"], steps["bytes"]
         self._duration.observe_all(wall_s[here])
         self._requests.observe_all(steps["slices.counts"][here])
         self._tokens.observe_all(steps["work.tokens"][here])
         busy = here & (moved > 0)
-        self._intensity.observe_all(steps["work.flops"][busy] / moved[busy])
+        self._intensity.observe_all(steps["flops"][busy] / moved[busy])
         floored = here & steps["floors.known"]
         self._floor.observe_all(floor_s[floored])
         timed = floored & (wall_s > 0)
@@ -119,6 +118,10 @@ class StepSeries:
         """Count the steps of bursts, and the time before each."""
         steps = [accounts.steps for _, accounts in bursts]
         columns = {name: _column(steps, name) for name in (*_COLUMNS, *self._moved)}
+        for unit in ("bytes", "flops"):
+            columns[unit] = np.sum(
+                [columns[name] for name in self._moved if name.endswith(unit)], axis=0
+            )
         kinds = np.concatenate([facts.kinds for facts, _ in bursts])
         for kind in set(kinds.tolist()):
             self._kinds[KINDS[kind]].take(kinds == kind, columns)

@@ -597,14 +597,6 @@ def test_responses_are_counted_by_known_route_and_code() -> None:
     assert scrape(name, route="/ready", code="other") == 1
 
 
-def test_server_timing_says_where_the_time_went() -> None:
-    script = Scripted()
-    key = one_request(script)
-    timings = script.telemetry.timings([key])
-    assert (timings.queue, timings.prefill, timings.decode) == (0, 10, 20)
-    assert timings.floor == script.telemetry.cost([key]).floor_ms
-
-
 def test_telemetry_counts_its_own_time() -> None:
     script = Scripted()
     one_request(script)
