@@ -36,7 +36,7 @@ from telemetry.series.requests import RequestSeries
 from telemetry.series.service import ServiceSeries
 from telemetry.series.steps import StepSeries
 
-_MOST_BOOKED_STEPS: Final = 512  # counting them holds the event loop up: for 2 ms at most
+_MOST_BOOKED_STEPS: Final = 512  # counting them holds the event loop up: for 1 to 3 ms
 _NO_POOL: Final = PoolState(0, 0, 0, 0)
 
 log = logging.getLogger("floorline.telemetry")

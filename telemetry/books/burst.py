@@ -18,7 +18,7 @@ from telemetry.books.facts import Facts
 from telemetry.books.ledger import Ledger
 from telemetry.engine.clock import EngineClock
 
-_MAX_STEPS: Final = 128  # booking a burst holds the event loop up: for 2 ms at most
+_MAX_STEPS: Final = 128  # booking a burst holds the event loop up: for 2 to 3 ms
 _MAX_SLICES: Final = 1024
 
 log = logging.getLogger("floorline.telemetry")

@@ -62,6 +62,13 @@ def test_a_window_forgets_what_is_older() -> None:
     assert window.sums(60 * second) == [0, 0]
 
 
+def test_moments_may_be_recorded_out_of_their_order() -> None:
+    window, second = RecentSums(10, 1), 1_000_000_000
+    for moment in (*range(50), 48, 45, 3):
+        window.record(moment * second, (1,))
+    assert window.sums(49 * second) == [10 + 2]
+
+
 def test_a_column_of_moments_adds_to_a_window_as_each_of_them_does() -> None:
     moments, second = (0, 400_000_000, 1_700_000_000, 1_800_000_000), 1_000_000_000
     column, each = RecentSums(10, 2), RecentSums(10, 2)

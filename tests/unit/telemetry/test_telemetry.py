@@ -12,7 +12,7 @@ import pytest
 from core.errors import SettingsError
 from core.machine import Peak, Peaks, PeakSource
 from core.request import DEFAULT_TENANT, FinishReason, Obstacle, RequestId
-from core.settings import TelemetrySettings
+from core.settings import STEPS_KEPT, TelemetrySettings
 from core.wire import PoolState, SharedRun
 from telemetry.history import PoolView
 from telemetry.telemetry import Telemetry
@@ -570,6 +570,22 @@ def test_debug_views_tell_which_steps_ran_a_request_and_beside_whom() -> None:
         "the ring still knows it"
     )
     assert script.telemetry.request_timeline(RequestId("nobody"), DEFAULT_TENANT) is None
+
+
+def test_the_last_steps_are_kept_however_they_were_booked() -> None:
+    script = Scripted()
+    key = script.receive("a")
+    script.step(piece("a", length=32), admitted=(key,))
+    for n in range(STEPS_KEPT + 40):
+        script.step(piece("a", start=32 + n), ms=1)
+        if n % 7 == 0:
+            script.telemetry.cost([key])
+    indices = [step.index for step in script.telemetry.recent_steps(STEPS_KEPT + 40)]
+    assert indices == list(range(42, STEPS_KEPT + 42))
+    timeline = script.telemetry.request_timeline(key, DEFAULT_TENANT)
+    assert timeline is not None
+    assert len(timeline.steps) == STEPS_KEPT
+    assert script.scrape()("floorline_step_duration_seconds_count") == STEPS_KEPT + 41
 
 
 def test_a_view_of_the_pool_has_each_obstacle() -> None:
