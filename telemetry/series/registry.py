@@ -28,7 +28,6 @@ from prometheus_client.utils import floatToGoString
 from costmodel.split import Floats, Ints
 from telemetry.series.catalog import METRICS, MODEL, PREFIX, Metric, MetricKind, Needs
 
-_MOST_DUE: Final = 64  # columns that a histogram keeps uncounted
 NS: Final = 1e-9  # the scale of a counter of nanoseconds
 
 
@@ -59,30 +58,22 @@ class Gauge:
 
 
 class Histogram:
-    """Counts observations by the first bound that they do not exceed.
+    """Counts observations by the first bound that they do not exceed."""
 
-    Columns are kept as they come, and counted when there are many or somebody looks.
-    """
-
-    __slots__ = ("_bounds", "_counts", "_due", "_edges", "_sum")
+    __slots__ = ("_bounds", "_counts", "_edges", "_sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds, self._counts, self._sum = bounds, [0] * (len(bounds) + 1), 0.0
-        self._edges, self._due = np.array(bounds), list[Floats | Ints]()
+        self._edges = np.array(bounds)
 
     def observe(self, value: float) -> None:
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def observe_all(self, values: Floats | Ints) -> None:
-        """Observe a column."""
-        if len(values):
-            self._due.append(values)
-            if len(self._due) >= _MOST_DUE:
-                self._count()
-
-    def _count(self) -> None:
-        values, self._due = np.concatenate(self._due), []
+        """Observe a column at once."""
+        if not len(values):
+            return
         places = np.searchsorted(self._edges, values)
         more = np.bincount(places, minlength=len(self._counts)).tolist()
         self._counts = list(map(add, self._counts, more))
@@ -90,8 +81,6 @@ class Histogram:
 
     def show(self, family: HistogramMetricFamily, labels: Sequence[str]) -> None:
         """Write what was observed, each bucket with all below it."""
-        if self._due:
-            self._count()
         names = (*map(floatToGoString, self._bounds), "+Inf")
         counts = accumulate(self._counts)
         family.add_metric(labels, list(zip(names, counts, strict=True)), self._sum)
