@@ -48,7 +48,7 @@ _LOST_TO: Final[Mapping[WasteCause | None, LostCause]] = {
 class StepAccounts:
     """The accounts of steps as columns: a row each, or, of `charges`, one for each part.
 
-    `lost_ns` holds the causes that occur.
+    `lost_ns` holds at least the causes that occur.
 
     Invariant: useful_floor_ns + Σ lost_ns = wall_ns = Σ charged time, where anything ran.
     """
@@ -112,7 +112,7 @@ def account_steps(
         regimes=floors.regimes(host_ns),
         wall_ns=wall_ns,
         violation=floors.ns > forward_ns,
-        useful_floor_ns=floor_ns - sum(wasted_ns.values(), start=np.zeros_like(floor_ns)),
+        useful_floor_ns=floor_ns - sum(wasted_ns.values(), start=np.int64(0)),
         lost_ns=lost_ns,
         charges=charges,
     )
@@ -120,12 +120,12 @@ def account_steps(
 
 def _shortfalls(floors: Floors, above_ns: Ints) -> dict[LostCause, Ints]:
     """Sort the time above the floor by what made the floor."""
-    shortfalls = {
-        LostCause.MEMORY_SHORTFALL: above_ns * (floors.known & ~floors.compute_bound),
-        LostCause.COMPUTE_SHORTFALL: above_ns * floors.compute_bound,
-        LostCause.UNKNOWN_PEAK: above_ns * ~floors.known,
+    by_flops, unknown = above_ns * floors.compute_bound, above_ns * ~floors.known
+    return {
+        LostCause.MEMORY_SHORTFALL: above_ns - by_flops - unknown,
+        LostCause.COMPUTE_SHORTFALL: by_flops,
+        LostCause.UNKNOWN_PEAK: unknown,
     }
-    return {cause: ns for cause, ns in shortfalls.items() if ns.any()}
 
 
 def _wasted_ns(charges: Charges, slices: Slices) -> dict[LostCause, Ints]:

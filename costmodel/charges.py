@@ -41,6 +41,11 @@ class Parts(NamedTuple):
     start: Ints
     tokens: Ints
     rows: Ints
+    alone: bool  # whether each step has one part
+
+    def share(self, totals: Ints, weights: Ints) -> Ints:
+        """Share each step's total among its parts, exactly."""
+        return totals if self.alone else split_exactly(totals, weights, self.step)
 
 
 class Charges(NamedTuple):
@@ -62,7 +67,8 @@ def parts_of(slices: Slices, wasted: Sequence[Mapping[int, WasteCause]]) -> Part
     """
     waste, every = np.zeros(len(slices.step), np.int64), np.arange(len(slices.step))
     if not (any(wasted) or slices.recomputed.any()):
-        return Parts(slices.step, every, waste, slices.start, slices.length, slices.rows)
+        own = slices.start, slices.length, slices.rows
+        return Parts(slices.step, every, waste, *own, slices.alone)
     for step, causes in enumerate(wasted):
         for place, cause in causes.items():
             waste[slices.first[step] + place] = WASTE.index(cause)
@@ -80,6 +86,7 @@ def parts_of(slices: Slices, wasted: Sequence[Mapping[int, WasteCause]]) -> Part
         start=slices.start[index] + np.where(rest, again, 0),
         tokens=np.where(lead, again, np.where(rest, length - again, length)),
         rows=np.where(lead, 0, slices.rows[index]),
+        alone=slices.alone and not cut.any(),
     )
 
 
@@ -96,20 +103,20 @@ def charge(
 
     Invariant: every column sums, over a step's parts, to the step's own number, to the unit.
     """
-    step, tokens, rows = parts.step, parts.tokens, parts.rows
-    read = split_exactly(work.weights_bytes + work.embedding_bytes, tokens, step)
-    read += split_exactly(work.lm_head_bytes, rows, step)
-    # a slice's own is split by tokens, where the slice was cut
-    read += split_exactly(work.kv_read_bytes_by_slice, tokens, parts.slice)
+    tokens, rows, own = parts.tokens, parts.rows, work.kv_read_bytes_by_slice
+    if len(own) < len(tokens):  # a slice was cut
+        own = split_exactly(own, tokens, parts.slice)
+    read = parts.share(work.weights_bytes + work.embedding_bytes, tokens) + own
+    read += parts.share(work.lm_head_bytes, rows)
     written = tokens * sums.kv_token_bytes
     flops = tokens * sums.linear_flops_per_token + rows * sums.lm_head_flops_per_row
     flops += sums.attention_flops(parts.start, tokens)
-    keys = np.where(by_bytes[step], read + written, flops)
+    keys = np.where(by_bytes[parts.step], read + written, flops)
     return Charges(
         parts=parts,
         bytes_read=read,
         bytes_written=written,
         flops=flops,
-        floor_ns=split_exactly(floor_ns, keys, step),
-        time_ns=split_exactly(time_ns, keys, step),
+        floor_ns=parts.share(floor_ns, keys),
+        time_ns=parts.share(time_ns, keys),
     )

@@ -26,6 +26,16 @@ def sums_by(group: Ints, values: Ints | Bools, count: int) -> Ints:
     return sums
 
 
+def columns_by(group: Ints, columns: Ints, count: int) -> Ints:
+    """Sum each of some columns by group, as `sums_by` does one.
+
+    Shapes: columns [columns, rows]; what is returned [columns, count].
+    """
+    sums = np.zeros(len(columns) * count, np.int64)
+    np.add.at(sums, (group + count * np.arange(len(columns))[:, None]).ravel(), columns.ravel())
+    return sums.reshape(len(columns), count)
+
+
 def split_exactly(totals: Ints, weights: Ints, group: Ints) -> Ints:
     """Share each total in proportion to the weights of its group, losing and inventing nothing.
 
@@ -43,8 +53,6 @@ def split_exactly(totals: Ints, weights: Ints, group: Ints) -> Ints:
     total, whole = totals[group], sums[group]
     if np.any((whole <= 0) & (total != 0)):
         raise ValueError("no positive weight to share by")
-    if len(group) == len(totals) and (group[1:] > group[:-1]).all():  # each has a group of its own
-        return total
     whole = np.maximum(whole, 1)
     shares = (total * (weights / whole)).astype(np.int64)
     rests = total * weights - shares * whole

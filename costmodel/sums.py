@@ -15,7 +15,7 @@ from core.formats import KVFormat, Storage
 from core.model import ModelConfig, TensorRole
 from core.wire import SharedRun, SliceRecord
 from costmodel.slices import Ran, Slices, slices_of
-from costmodel.split import Count, Ints, sums_by
+from costmodel.split import Count, Ints
 from costmodel.storage import kv_bytes_per_token_and_layer, row_bytes, weight_bytes
 from costmodel.work import Work
 
@@ -140,20 +140,19 @@ class ModelSums:
 
     def works(self, slices: Slices) -> Work:
         """Sum many steps, a row each."""
-        step, count = slices.step, slices.steps
-        tokens = sums_by(step, slices.length, count)
-        rows = sums_by(step, slices.rows, count)
+        tokens, rows = slices.by_step(slices.length), slices.by_step(slices.rows)
         attention = self.attention_flops(slices.start, slices.length)
         kv_read_bytes = self._kv_read_bytes(slices)
         return Work(
+            tokens=tokens,
             weights_bytes=np.where(tokens > 0, self.layers_bytes, 0),
             lm_head_bytes=np.where(rows > 0, self.lm_head_bytes, 0),
             embedding_bytes=slices.distinct_token_ids * self.embedding_row_bytes,
-            kv_read_bytes=sums_by(step, kv_read_bytes, count),
+            kv_read_bytes=slices.by_step(kv_read_bytes),
             kv_read_bytes_by_slice=kv_read_bytes,
             kv_write_bytes=tokens * self.kv_token_bytes,
             linear_flops=tokens * self.linear_flops_per_token,
-            attention_flops=sums_by(step, attention, count),
+            attention_flops=slices.by_step(attention),
             lm_head_flops=rows * self.lm_head_flops_per_row,
         )
 
@@ -179,10 +178,12 @@ class ModelSums:
 
 def attended_pairs(start: Count, length: Count, window: int | None) -> Count:
     """Sum min(start + j, window) over j = 1..length: positions that the new tokens look at."""
-    past = length * 0 if window is None else _above(start + length, window)
-    growing = _above(length, past)  # tokens that do not yet see a whole window
-    pairs = growing * start + growing * (growing + 1) // 2
-    return pairs if window is None else pairs + (length - growing) * window
+    if window is None:
+        return length * start + length * (length + 1) // 2
+    # tokens that do not yet see a whole window
+    growing = _above(length, _above(start + length, window))
+    pairs = attended_pairs(start, growing, None)
+    return pairs + (length - growing) * window
 
 
 def _above(number: Count, limit: Count | int) -> Count:

@@ -18,6 +18,7 @@ class Work:
     A block that several slices read is moved once, and its read split evenly among them.
     """
 
+    tokens: Ints  # that ran
     weights_bytes: Ints
     lm_head_bytes: Ints
     embedding_bytes: Ints

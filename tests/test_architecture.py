@@ -201,7 +201,6 @@ UNTYPED_LEFT = {  # package: how often it stands outside of EDGES. It may only f
     "lab": 3,
     "loadgen": 29,
     "server": 2,
-    "telemetry": 1,
 }
 
 

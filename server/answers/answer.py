@@ -35,7 +35,7 @@ from server.contract.validation import ChatCall, GenerationCall
 from server.engines.client import EngineClient
 from server.engines.observer import unharmed
 from server.text.prompts import Prompts
-from telemetry.bill.cost import CostObject, Timings
+from telemetry.bill.cost import CostObject
 
 B = TypeVar("B", bound=Body)
 
@@ -139,10 +139,10 @@ class Answer:
             chunk.usage, chunk.cost = self._usage(self._sampled), self._cost()
             yield chunk
 
-    def timings(self) -> Timings | None:
-        """Say what took how long; None where the books fail."""
-        with unharmed("an answer's timing"):
-            return self._served.telemetry.timings(self.ids)
+    def bill(self) -> CostObject | None:
+        """Say what it cost so far, and what took how long; None where the books fail."""
+        with unharmed("a bill"):
+            return self._served.telemetry.cost(self.ids)
         return None
 
     def close(self) -> None:
@@ -164,10 +164,8 @@ class Answer:
         return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens, cached)
 
     def _cost(self) -> CostObject | UnsetType:
-        if self._served.tells_cost:
-            with unharmed("a bill"):
-                return self._served.telemetry.cost(self.ids)
-        return UNSET
+        bill = self.bill() if self._served.tells_cost else None
+        return UNSET if bill is None else bill
 
     def _chunks(self, delta: Delta) -> Iterator[Chunk]:
         first = delta.index not in self._begun

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 
 from fastapi import Request
 from fastapi.responses import Response
+from msgspec import UnsetType
 
 from core.errors import ServiceError
 from server.answers.answer import Answer
@@ -19,6 +19,7 @@ from server.http.json import error_response, json_response
 from server.http.sse import EventStream, events, while_connected
 from server.service import Service
 from server.text.prompts import PromptEncoder, Prompts, check_token_fields
+from telemetry.bill.cost import CostObject
 
 
 class Inference:
@@ -72,13 +73,15 @@ async def _whole(answer: Answer) -> Response:
         body = await answer.whole()
     except ServiceError as error:
         return error_response(error)
-    return json_response(body, headers=_timing(answer))
+    bill = answer.bill() if isinstance(body.cost, UnsetType) else body.cost
+    return json_response(body, headers=_timing(bill))
 
 
-def _timing(answer: Answer) -> dict[str, str]:
+def _timing(bill: CostObject | None) -> dict[str, str]:
     """Write the header of what took how long; no answer is kept back for want of it."""
-    timings = answer.timings()
-    if timings is None:
+    if bill is None:
         return {}
-    parts = [f"{name};dur={ms:.3f}" for name, ms in asdict(timings).items() if ms is not None]
+    phases = ("queue", "prefill", "decode", "floor")
+    timings = ((phase, getattr(bill, f"{phase}_ms")) for phase in phases)
+    parts = [f"{phase};dur={ms:.3f}" for phase, ms in timings if ms is not None]
     return {"server-timing": ", ".join(parts)}

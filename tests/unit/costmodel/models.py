@@ -127,7 +127,7 @@ class Share(NamedTuple):
 def shares_of(accounts: StepAccounts, step: int = 0) -> list[Share]:
     """Read what a step charges, part by part; its slices count from 0."""
     charges = accounts.charges
-    columns = (*charges.parts[1:], *charges[1:])
+    columns = (*charges.parts[1:6], *charges[1:])
     rows = zip(*(column[charges.parts.step == step].tolist() for column in columns), strict=True)
     first = int(accounts.slices.first[step])
     return [Share(slice - first, WASTE[waste], *rest) for slice, waste, *rest in rows]
