@@ -46,6 +46,10 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self._running or self._waiting)
 
+    def has(self, id: RequestId) -> bool:
+        """Whether it runs or waits."""
+        return self._find(id) is not None
+
     def fits(self, request: Request) -> bool:
         """Whether it could run to its end alone in an empty pool."""
         return request.worst_case_tokens <= self._pool.capacity_tokens

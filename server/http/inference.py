@@ -34,23 +34,23 @@ class Inference:
     async def completions(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
         call = await self._bodies.parse(request, self._validator.completion)
-        served = await self._check(call)
+        served = await self._check(call, request.state.tenant)
         prompts = await self._encoder.completion(call, served.tokenizer, served.context_limit)
         return await self._respond(request, call, prompts, received_ns)
 
     async def chat(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
         call = await self._bodies.parse(request, self._validator.chat)
-        served = await self._check(call)
+        served = await self._check(call, request.state.tenant)
         prompts = await self._encoder.chat(call, served.tokenizer, served.context_limit)
         return await self._respond(request, call, prompts, received_ns)
 
-    async def _check(self, call: GenerationCall) -> Served:
+    async def _check(self, call: GenerationCall, tenant: str) -> Served:
         """Check what the model and the grammar library have a say in."""
         served = self._service.check_model(call.model)
         check_token_fields(call, len(served.tokenizer.token_bytes))
         if call.grammar is not None:
-            await self._grammars.check(call.grammar, call.grammar_param)
+            await self._grammars.check(call.grammar, call.grammar_param, tenant)
         return served
 
     async def _respond(
