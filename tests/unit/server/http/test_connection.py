@@ -91,6 +91,7 @@ def test_who_reads_nothing_is_cut_off_and_others_are_served() -> None:
         while made < 2**12:
             await send({"type": "http.response.body", "body": piece, "more_body": True})
             made += 1
+            await asyncio.sleep(0)  # as a real stream does, which waits for tokens
 
     async def test() -> None:
         kind = limited()
