@@ -41,7 +41,8 @@ metrics.
 Each choice is a request of its own: `/debug/requests/{id}` takes an answer's id where it has one
 choice, and else the id with the choice's `index` behind: `{id}-0`, `{id}-1`, ….
 
-With `--api-key` all but `/health`, `/ready` and `/metrics` want `Authorization: Bearer KEY`. Pages
+With `--api-key` all but `/health` and `/ready` want one header `Authorization: Bearer KEY`; `--scrape-key`
+has `/metrics` for itself. Every GET route answers HEAD. A body with a `content-encoding` gets 415. Pages
 of other origins may call only with `--cors-origins`.
 
 `--api-key NAME=KEY`, repeated, tells up to 64 tenants apart; a bare key is that of the tenant

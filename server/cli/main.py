@@ -74,6 +74,13 @@ def read_settings(
     """
     _warn_of_unknown(environment)
     given = {option.name for option in OPTIONS} & vars(parsed).keys()
+    for name in given & {"api_key", "scrape_key"}:
+        flag = name.replace("_", "-")
+        print(
+            f"floorline: --{flag} on the command line is shown to everybody on this machine (ps); "
+            f"use {ENV_PREFIX}{name.upper()} or a file",
+            file=sys.stderr,
+        )
     flags = {
         name: value if isinstance(value := getattr(parsed, name), list) else str(value)
         for name in given
