@@ -72,6 +72,9 @@ class SchedulerSettings:
         "tokens",
         "N",
     )
+    priority_across_tenants: bool = setting(
+        False, "let priority go before tenants' shares; else it orders each tenant's own requests"
+    )
     max_num_seqs: int = setting(64, "requests in one step", "requests", "N")
     max_num_batched_tokens: int | None = setting(
         None,
