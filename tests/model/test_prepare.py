@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -183,6 +184,24 @@ def test_a_cache_that_cannot_be_written_is_a_model_error(
     monkeypatch.setenv("FLOORLINE_CACHE", str(tmp_path / "file"))
     with pytest.raises(ModelError, match="could not be prepared"):
         prepare_rows(TINYGPT, Told())
+
+
+def test_a_read_only_cache_serves_what_it_holds_and_nothing_else(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = again(TINYGPT)
+    opened = Path.open
+
+    def read_only(path: Path, mode: str = "r", *given: object, **named: object) -> object:
+        if "w" in mode:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, mode, *given, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", read_only)
+    second, told = again(TINYGPT)
+    assert (second, told) == (first, [])
+    with pytest.raises(ModelError, match=r"could not be prepared in .*Read-only file system"):
+        prepare_rows(ModelSettings(model=str(directory)), Told())
 
 
 def test_a_number_too_large_for_fp16_is_refused_by_tensor_name(directory: Path) -> None:
