@@ -18,6 +18,7 @@ from server.engines.grammar_checker import GrammarChecker
 from server.http.body_reader import BodyReader
 from server.http.json import error_response, json_response
 from server.http.sse import EventStream, events, while_connected
+from server.limits.off_loop import OffLoop
 from server.service import Service
 from server.text.prompts import PromptEncoder, Prompts, check_token_fields
 
@@ -66,18 +67,23 @@ class Inference:
         if call.stream:
             return EventStream(events(answer.stream()), answer.close)
         try:
-            response = await while_connected(request.receive, _whole(answer))
+            response = await while_connected(
+                request.receive, _whole(answer, self._service.off_loop)
+            )
         finally:
             answer.close()
         return response or Response(status_code=499)  # the client is gone: nobody reads it
 
 
-async def _whole(answer: Answer) -> Response:
+async def _whole(answer: Answer, off_loop: OffLoop) -> Response:
     try:
-        body = await answer.whole()
+        body = await answer.whole(off_loop)
     except ServiceError as error:
         return error_response(error)
-    return json_response(body, headers=_timing(answer))
+    headers = _timing(answer)
+    if answer.is_long:
+        return await off_loop.run(json_response, body, 200, headers)
+    return json_response(body, headers=headers)
 
 
 def _timing(answer: Answer) -> dict[str, str]:
