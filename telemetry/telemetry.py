@@ -257,6 +257,11 @@ class Telemetry:
                 return None
             return self._history.timeline(entry)
 
+    def tenant_of(self, id: RequestId) -> str | None:
+        """Tell whose a request is, while anything is known of it."""
+        entry = self._ledger.find(id)
+        return None if entry is None else entry.tenant
+
     def _unused(self, spans: Spans, now_ns: int) -> None:
         """Book time in which no step ran and none failed."""
         self._steps.spans(spans)

@@ -44,15 +44,17 @@ metrics.
 Each choice is a request of its own: `/debug/requests/{id}` takes an answer's id where it has one
 choice, and else the id with the choice's `index` behind: `{id}-0`, `{id}-1`, ….
 
-With `--api-key` all but `/health`, `/ready` and `/metrics` want `Authorization: Bearer KEY`. Pages
-of other origins may call only with `--cors-origins`.
+With `--api-key` all but `/health` and `/ready` want one header `Authorization: Bearer KEY`, and
+`--scrape-key` has `/metrics` for itself. Every GET route answers HEAD. A body with a
+`content-encoding` gets 415. Pages of other origins may call only with `--cors-origins`.
 
 `--api-key NAME=KEY`, repeated, tells up to 64 tenants apart; a bare key is that of the tenant
 `default`. Each has a fair share of the engine when several have a backlog, the limits of the queue
 for itself, an account in `/metrics`, and prefixes and timelines (`/debug/requests/{id}`) that no
-other can find. `priority` goes before shares, whoever sends it; only ageing holds such a flood
-back. `/debug/steps` shows every key what all steps ran: ids and counts. The variable
-`FLOORLINE_API_KEY` takes keys between spaces, the file a list.
+other can find. `priority` orders a tenant's own requests; `--priority-across-tenants` lets it go
+before shares. `/debug/steps` shows every key what all steps ran, in counts; the ids of others'
+requests are `hidden`. The variable `FLOORLINE_API_KEY` takes keys between spaces, the settings file
+a list, and `--api-key-file` one on each line.
 
 """
 

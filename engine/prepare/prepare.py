@@ -5,6 +5,7 @@ A folder that is there is checked file by file before it is used. Nothing here c
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -12,7 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -37,6 +38,8 @@ CONFIG_FILE: Final = "config.json"
 STORAGE_FILE: Final = "storage.json"
 CHECKPOINT_FILE: Final = "checkpoint.json"
 CONVERTER_VERSION: Final = 3  # raise it when the same source would give other files
+
+_READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,8 @@ class Packer(Protocol):
 
 
 def say(message: str) -> None:
-    print(f"floorline: {message}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # a full disk behind standard error ends no start
+        print(f"floorline: {message}", file=sys.stderr, flush=True)
 
 
 def free_bytes(folder: Path) -> int:
@@ -140,8 +144,18 @@ def _folder_name(source: Source, layout: str) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock between processes; the system drops it when its holder dies."""
-    with path.open("w") as file:
+    """Hold a lock between processes; the system drops it when its holder dies.
+
+    Where nobody may write and the folder is there, nobody changes it: no lock is needed to read.
+    """
+    try:
+        file = path.open("w")
+    except OSError as error:
+        if error.errno not in _READ_ONLY or not path.with_suffix("").is_dir():
+            raise
+        yield
+        return
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

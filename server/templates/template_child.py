@@ -14,6 +14,7 @@ import time
 from enum import StrEnum
 from typing import Any, Final
 
+from core.children import die_with_parent
 from core.errors import ModelError, TemplateFailed
 from server.templates.chat_template import ChatTemplate, RenderedTooLong
 
@@ -36,6 +37,7 @@ class Outcome(StrEnum):
 
 def main() -> None:
     """Answer tasks until standard input ends."""
+    die_with_parent()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     templates: dict[Any, ChatTemplate] = {}
     _answer(Outcome.READY, b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
@@ -229,6 +230,24 @@ def test_a_matrix_of_any_size_is_packed_in_the_memory_of_a_few_runs(
     assert max(asked) == run_bytes
     assert sum(asked) == 32 * run_bytes
     assert peak < 8 * run_bytes
+
+
+def test_a_read_only_cache_serves_what_it_holds_and_nothing_else(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = again(TINYGPT)
+    opened = Path.open
+
+    def read_only(path: Path, mode: str = "r", *given: object, **named: object) -> object:
+        if "w" in mode:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, mode, *given, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", read_only)
+    second, told = again(TINYGPT)
+    assert (second, told) == (first, [])
+    with pytest.raises(ModelError, match=r"could not be prepared in .*Read-only file system"):
+        prepare_rows(ModelSettings(model=str(directory)), Told())
 
 
 def test_a_number_too_large_for_fp16_is_refused_by_tensor_name(directory: Path) -> None:
