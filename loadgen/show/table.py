@@ -56,7 +56,8 @@ def _head(summary: Summary) -> list[str]:
         f"requests {summary.sent} sent, {summary.counted} counted, {summary.failed} failed"
         f"  ({named})",
         f"tokens/s {known(rates.output_tokens_per_s, '.1f')} output,"
-        f" {known(rates.prompt_tokens_per_s, '.1f')} prompt",
+        f" {known(rates.prompt_tokens_per_s, '.1f')} prompt;"
+        f" {known(rates.steady_tokens_per_s, '.1f')} output while requests were being sent",
     ]
 
 
