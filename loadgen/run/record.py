@@ -136,8 +136,8 @@ class Reading:
         self.texts += filter(None, map(_text, choices))
         if any(_text(choice) or _beside_text(choice) for choice in choices):
             total, before = (self.running_tokens if usage else None), self.content_tokens
-            lacks = total is None or before is None  # a difference takes two totals
-            self.content.append((t_s, None if lacks else total - before))
+            known = total is not None and before is not None  # a difference takes two totals
+            self.content.append((t_s, (total or 0) - (before or 0) if known else None))
             self.content_tokens = total
 
     @property

@@ -32,6 +32,13 @@ class Scrape:
                 return sum(found)
         return None
 
+    def by(self, label: str, name: str) -> dict[str, float]:
+        """Sum a name's samples for each value of one label."""
+        found: dict[str, float] = {}
+        for own, value in self._samples.get(name, ()):
+            found[own.get(label, "")] = found.get(own.get(label, ""), 0.0) + value
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class ScrapeWindow:
