@@ -5,7 +5,6 @@ Knows Floorline's names best, vLLM's and llama.cpp's a little. What is missing i
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -77,14 +76,16 @@ def server_view(scrapes: Sequence[Scrape], warmup_s: float) -> ServerView | None
 
 def _time_s(spans: Iterable[tuple[Scrape, Scrape]]) -> dict[str, float]:
     """Split the engine's time by the time law: the useful floor, and what was lost by cause."""
-    spent: Counter[str] = Counter()
-    for first, last in spans:
-        grown = Counter(last.by("cause", LOST))
-        grown.subtract(first.by("cause", LOST))
-        if (floor_s := ScrapeWindow(first, last).grew("floorline_floor_seconds_total")) is not None:
-            grown["useful floor"] = floor_s
-        spent.update(grown)
-    return {name: seconds for name, seconds in spent.most_common() if seconds > 0}
+    spent: dict[str, float] = {}
+    for window in (ScrapeWindow(first, last) for first, last in spans):
+        grown = {
+            cause: window.grew(LOST, cause=cause) for cause in window.last.values("cause", LOST)
+        }
+        grown["useful floor"] = window.grew("floorline_floor_seconds_total")
+        for name, seconds in grown.items():
+            spent[name] = spent.get(name, 0.0) + (seconds or 0.0)
+    ordered = sorted(spent.items(), key=lambda part: part[1], reverse=True)
+    return {name: seconds for name, seconds in ordered if seconds > 0}
 
 
 def _queued_time_s(scrapes: Sequence[Scrape]) -> dict[str, float] | None:

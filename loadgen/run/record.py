@@ -133,8 +133,9 @@ class Reading:
             self.token_ids += choice.get("token_ids") or ()
         if choices and usage:
             self.running_tokens = usage.get("completion_tokens")
-        self.texts += filter(None, map(_text, choices))
-        if any(_text(choice) or _beside_text(choice) for choice in choices):
+        said = [_said(choice) for choice in choices]
+        self.texts += [text for text, _ in said if text]
+        if any(content for _, content in said):
             total, before = (self.running_tokens if usage else None), self.content_tokens
             known = total is not None and before is not None  # a difference takes two totals
             self.content.append((t_s, (total or 0) - (before or 0) if known else None))
@@ -164,17 +165,14 @@ class Reading:
         return OK, ""
 
 
-def _text(choice: dict[str, Any]) -> str:
-    return choice.get("text") or (choice.get("delta") or {}).get("content") or ""
-
-
-def _beside_text(choice: dict[str, Any]) -> bool:
-    """Say whether a chunk without text has content: a role alone and bare usage are none."""
+def _said(choice: dict[str, Any]) -> tuple[str, bool]:
+    """Give a choice's text, and whether it has any content: a role and bare usage are none."""
     delta = choice.get("delta") or {}
+    text = choice.get("text") or delta.get("content") or ""
     calls = [*(delta.get("tool_calls") or ()), {"function": delta.get("function_call")}]
     called = [call.get(kind) or {} for call in calls for kind in ("function", "custom")]
-    said = any(delta.get(name) for name in ("reasoning_content", "reasoning", "refusal"))
-    return said or any(call.get(part) for call in called for part in CALLED)
+    beside = any(delta.get(name) for name in ("reasoning_content", "reasoning", "refusal"))
+    return text, bool(text) or beside or any(call.get(part) for call in called for part in CALLED)
 
 
 def read_record(exchange: Exchange, prompt_tokens: int, ignore_eos: bool) -> Record:

@@ -32,12 +32,9 @@ class Scrape:
                 return sum(found)
         return None
 
-    def by(self, label: str, name: str) -> dict[str, float]:
-        """Sum a name's samples for each value of one label."""
-        found: dict[str, float] = {}
-        for own, value in self._samples.get(name, ()):
-            found[own.get(label, "")] = found.get(own.get(label, ""), 0.0) + value
-        return found
+    def values(self, label: str, name: str) -> set[str]:
+        """Name the values that one label has."""
+        return {own[label] for own, _ in self._samples.get(name, ()) if label in own}
 
 
 @dataclass(frozen=True, slots=True)
