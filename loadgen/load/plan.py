@@ -118,8 +118,10 @@ def make_plan(spec: PlanSpec) -> Plan:
 def _refuse_what_would_be_passed_over(spec: PlanSpec) -> None:
     plain, idle = PlanSpec(), ("arrival", "prompt", "output") if spec.trace else ("speed", "map")
     if given := [f"--{name}" for name in idle if getattr(spec, name) != getattr(plain, name)]:
-        load = "a trace goes" if spec.trace else "a load without --trace goes"
-        raise SettingsError(f"{load} without {', '.join(given)}")
+        flags = ", ".join(given)
+        if spec.trace:
+            raise SettingsError(f"--trace cannot be combined with {flags}: the trace decides it")
+        raise SettingsError(f"{flags}: only for a load from --trace")
 
 
 def follows_rate(spec: PlanSpec) -> bool:
@@ -149,7 +151,7 @@ def _times(spec: PlanSpec) -> Iterator[float]:
     if spec.rate is None and follows_rate(spec):
         raise SettingsError("--rate is missing: how many requests per second?")
     if spec.duration is not None and (spec.requests or isinstance(arrival, ClosedArrival)):
-        raise SettingsError("--duration goes with neither --requests nor --arrival closed:N")
+        raise SettingsError("--duration cannot be combined with --requests or --arrival closed:N")
     wanted = spec.requests or DEFAULT_REQUESTS
     ends = arrival.start + arrival.end if isinstance(arrival, RampArrival) else 1.0
     span_s = spec.duration or 2 * wanted / ends
@@ -184,5 +186,5 @@ def load_plan(path: str) -> Plan:
     except (ValueError, KeyError, TypeError):
         raise SettingsError(f"--plan {path}: not a file that loadgen plan wrote") from None
     if not whole:
-        raise SettingsError(f"--plan {path}: its requests are not those that its hash names")
+        raise SettingsError(f"--plan {path}: its requests were changed (their hash differs)")
     return plan

@@ -6,7 +6,8 @@ Knows Floorline's names best, vLLM's and llama.cpp's a little. What is missing i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import fmean
 
 from loadgen.report.measure import answered
@@ -18,6 +19,7 @@ RUNNING = (
     "vllm:num_requests_running",
     "llamacpp:requests_processing",
 )
+LOST = "floorline_lost_seconds_total"
 KV_USE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "llamacpp:kv_cache_usage_ratio")
 
 
@@ -40,6 +42,8 @@ class ServerView:
     mean_running: float | None = None
     kv_use: float | None = None
     preemptions: float | None = None
+    time_s: dict[str, float] = field(default_factory=dict)  # the engine's, by what it went to
+    queued_time_s: dict[str, float] | None = None  # the same while requests waited
 
 
 def server_view(scrapes: Sequence[Scrape], warmup_s: float) -> ServerView | None:
@@ -65,7 +69,32 @@ def server_view(scrapes: Sequence[Scrape], warmup_s: float) -> ServerView | None
         mean_running=mean(scrape.total(*RUNNING) for scrape in inside),
         kv_use=mean(map(_kv_use, inside)),
         preemptions=window.grew("floorline_preemptions_total"),
+        time_s=_time_s([(inside[0], inside[-1])]),
+        queued_time_s=_queued_time_s(inside),
     )
+
+
+def _time_s(spans: Iterable[tuple[Scrape, Scrape]]) -> dict[str, float]:
+    """Split the engine's time by the time law: the useful floor, and what was lost by cause."""
+    spent: dict[str, float] = {}
+    for window in (ScrapeWindow(first, last) for first, last in spans):
+        grown = {
+            cause: window.grew(LOST, cause=cause) for cause in window.last.values("cause", LOST)
+        }
+        grown["useful floor"] = window.grew("floorline_floor_seconds_total")
+        for name, seconds in grown.items():
+            spent[name] = spent.get(name, 0.0) + (seconds or 0.0)
+    ordered = sorted(spent.items(), key=lambda part: part[1], reverse=True)
+    return {name: seconds for name, seconds in ordered if seconds > 0}
+
+
+def _queued_time_s(scrapes: Sequence[Scrape]) -> dict[str, float] | None:
+    """Split the time between the readings of which one saw a request wait; None: not told."""
+    waiting = [scrape.total("floorline_requests_waiting") for scrape in scrapes]
+    if None in waiting:
+        return None
+    spans = zip(pairwise(scrapes), pairwise(waiting), strict=True)
+    return _time_s(span for span, seen in spans if any(seen))
 
 
 def _kv_use(scrape: Scrape) -> float | None:

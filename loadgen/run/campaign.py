@@ -49,7 +49,7 @@ async def run_plan(url: str, plan: Plan, spec: RunSpec, quiet: bool) -> Run:
     Raises:
         SettingsError: the preflight found what makes the run pointless; nothing was measured.
     """
-    if spec.warmup and spec.warmup >= plan.span_s:
+    if spec.warmup and not plan.closed and spec.warmup >= plan.span_s:
         raise SettingsError(f"--warmup {spec.warmup:g}s is longer than the plan")
     client = Client(url, spec)
     try:
@@ -65,6 +65,11 @@ async def run_plan(url: str, plan: Plan, spec: RunSpec, quiet: bool) -> Run:
     finally:
         await client.close()
     records = sorted((r for share, _ in played for r in share), key=lambda record: record.i)
+    if spec.warmup and not stop.is_set() and all(r.intended_s < spec.warmup for r in records):
+        raise SettingsError(
+            f"--warmup {spec.warmup:g}s: all {len(records)} requests began before it ended; "
+            "send more (--requests), or warm up for less"
+        )
     healths = [health for _, health in played]
     return Run(plan, spec, target, started, records, healths, watch.scrapes, stop.is_set())
 
