@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from core.errors import ModelError
-from core.formats import MatrixFormat
+from core.formats import FILE_OWN, MatrixFormat
 from core.model import ModelConfig, TensorRole, TensorSpec
 from costmodel.storage import PANEL_ROWS
 
@@ -20,12 +20,10 @@ TOKENIZER_CONFIG_FILE: Final = "tokenizer_config.json"
 TEMPLATE_FILE: Final = "chat_template.jinja"
 
 KEPT_BLOCKS: Final = {  # GGUF's blocks that repack without loss, and what they become
-    "Q4_0": MatrixFormat.INT4_G32,
     "Q4_1": MatrixFormat.INT4_G32,
     "Q8_0": MatrixFormat.INT8_G32,
+    **{kind.name: kind for kind in sorted(FILE_OWN)},
 }
-
-
 _RUN_BYTES: Final = 64 * 2**20  # of fp32 that are at hand at a time while a matrix is read
 
 

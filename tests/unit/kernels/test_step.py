@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from core.formats import KVFormat, MatrixFormat
-from core.model import Activation, ModelConfig, RopeConfig
+from core.formats import FILE_OWN, KVFormat, MatrixFormat
+from core.model import Activation, ModelConfig, RopeConfig, TensorRole
 from costmodel.storage import kv_bytes_per_token
-from kernels import isas
+from kernels import PackedMatrix, isas
+from tests.unit.kernels.file_blocks import drawn
 from tests.unit.kernels.oracle import forward, random_weights
 from tests.unit.kernels.plain import int8_kv, stands_for
 from tests.unit.kernels.world import World, native
@@ -112,6 +113,49 @@ def test_narrow_weights_with_fp32_activations_are_exact(target: MatrixFormat, is
     }
     logits = World(model, config.vocab_size).step([(0, tokens)])
     assert relative(logits, forward(config, dequantised, tokens)) < 1e-5
+
+
+def drawn_matrices(
+    config: ModelConfig, weights: dict[str, Array], kinds: list[MatrixFormat]
+) -> dict[str, PackedMatrix]:
+    """Draw all matrices, their formats by turns, and put what they stand for into `weights`."""
+    given = {}
+    matrices = [spec for spec in config.tensors() if spec.role is not TensorRole.VECTOR]
+    for seed, (spec, kind) in enumerate(zip(matrices, itertools.cycle(kinds), strict=False)):
+        given[spec.name], weights[spec.name] = drawn(kind, spec.rows, spec.columns, seed)
+    return given
+
+
+@pytest.mark.parametrize(
+    "kinds", [[kind] for kind in sorted(FILE_OWN)] + [sorted(FILE_OWN)], ids=str
+)
+@pytest.mark.parametrize("isa", isas())
+def test_a_file_s_own_blocks_with_fp32_activations_are_exact(
+    kinds: list[MatrixFormat], isa: str
+) -> None:
+    config = SHAPES["every option"]
+    weights, tokens = random_weights(config, 2), tokens_of(config, 40)
+    given = drawn_matrices(config, weights, kinds)
+    model = native(config, weights, given=given, isa=isa, activations="fp32")
+    world = World(model, config.vocab_size)
+    logits = np.concatenate([world.step([(0, piece)]) for piece in (tokens[:38], tokens[38:])])
+    assert relative(logits, forward(config, weights, tokens)) < 1e-5
+
+
+@pytest.mark.parametrize("isa", isas())
+def test_a_file_s_mix_gives_the_same_to_the_bit_in_any_batch(isa: str) -> None:
+    config, rng = SHAPES["every option"], np.random.default_rng(7)
+    weights = random_weights(config, 4)
+    given = drawn_matrices(config, weights, [MatrixFormat.Q4_K, MatrixFormat.Q6_K])
+    prompts = {request: tokens_of(config, n, request) for request, n in enumerate((9, 50, 130))}
+    alone = {}
+    for request, tokens in prompts.items():
+        model = native(config, weights, given=given, isa=isa, threads=1 + request)
+        alone[request] = chunked(World(model, config.vocab_size), request, tokens, rng)
+    model = native(config, weights, given=given, isa=isa, threads=2)
+    together = mixed(World(model, config.vocab_size), prompts, rng)
+    for request in prompts:
+        np.testing.assert_array_equal(together[request], alone[request])
 
 
 @pytest.mark.parametrize("isa", isas())
