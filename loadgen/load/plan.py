@@ -83,7 +83,9 @@ def _rows(path: str, lines: list[str]) -> Iterator[TraceRow]:
         numbered = ((n, line) for n, line in enumerate(lines, 1) if line.strip())
         column = "timestamp"
     if column is None:
-        raise SettingsError(f"--trace {path}: neither Azure, BurstGPT nor Mooncake by line 1")
+        raise SettingsError(
+            f"--trace {path}: line 1 is not that of an Azure, BurstGPT or Mooncake file"
+        )
     read, prompt, output = FORMATS[column]
     for number, raw in numbered:
         try:
@@ -92,7 +94,7 @@ def _rows(path: str, lines: list[str]) -> Iterator[TraceRow]:
             if row.prompt_tokens < 1 or row.output_tokens < 0:
                 raise ValueError
         except (ValueError, KeyError, TypeError, AttributeError):
-            told = f"no {column} with {prompt} from 1 and {output} from 0"
+            told = f"needs {column}, {prompt} of at least 1 and {output} of at least 0"
             raise SettingsError(f"--trace {path}, line {number}: {told}") from None
         yield row
 
