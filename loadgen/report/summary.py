@@ -19,8 +19,7 @@ from core.errors import SettingsError
 from loadgen.load.spec import parse_slo
 from loadgen.report import measure
 from loadgen.report.bill import Bill, bill_of, price_of
-from loadgen.report.join import ServerView, floors_ms, server_view
-from loadgen.report.predict import ServerWork, work_of
+from loadgen.report.join import ServerView, ServerWork, floors_ms, server_view, work_of
 from loadgen.report.stats import QUANTILES, Distribution
 from loadgen.report.verdict import ClientVerdict, Exit, client_verdict, exit_code
 from loadgen.run.campaign import Run

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from core.errors import SettingsError
-from loadgen.report.predict import FloorPoint, floor_curve
+from loadgen.report.join import FloorPoint, floor_curve
 from loadgen.report.summary import Summary
 from loadgen.report.verdict import Exit
 

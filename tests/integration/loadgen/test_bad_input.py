@@ -158,7 +158,10 @@ def test_a_bad_row_of_a_trace_is_named_by_its_line(tmp_path: Path, capsys) -> No
     head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     trace.write_text(f"{head}2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47,ten,44\n")
     said = refused(capsys, "http://127.0.0.1:9", "--trace", str(trace))
-    assert "line 3: no TIMESTAMP with ContextTokens from 1 and GeneratedTokens from 0" in said
+    assert (
+        "line 3: needs TIMESTAMP, ContextTokens of at least 1 and GeneratedTokens of at least 0"
+        in said
+    )
 
 
 def test_a_file_that_is_no_plan_is_told_without_the_words_of_a_parser(tmp_path: Path, capsys):

@@ -2,8 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from loadgen.report.join import ServerView, server_view
-from loadgen.report.predict import ServerWork, capacity_per_s, floor_curve, floor_itl_s
+from loadgen.report.join import (
+    ServerView,
+    ServerWork,
+    capacity_per_s,
+    floor_curve,
+    floor_itl_s,
+    server_view,
+)
 from loadgen.run.scrape import Scrape
 
 BEFORE = """# HELP floorline_step_duration_seconds x
