@@ -75,8 +75,11 @@ def _mxfp4(blocks: Array) -> PackedMatrix:
     if (exponents == _NO_EXPONENT).any():
         raise NotFinite("holds NaN or infinity")
     # 2^-128 counts as 0, and so do padded rows: the kernels have no smaller number
-    headers = np.maximum(side_by_side(exponents), 1)
-    return pack_coded(_flat(_nibbles(blocks[..., 1:])), headers, MatrixFormat.MXFP4)
+    factors = np.maximum(side_by_side(exponents), 1)  # [panels, G, 16]
+    codes = _flat(_nibbles(blocks[..., 1:]))
+    no_headers = factors[..., :0]
+    first = factors.reshape(len(factors), -1)
+    return pack_coded(codes, no_headers, MatrixFormat.MXFP4, first)
 
 
 def _q4_k(blocks: Array) -> PackedMatrix:

@@ -61,7 +61,7 @@ template <Format F>
       s.minimum[g] = mul(lower, to_float(minimum));
     });
   } else if constexpr (F == Format::q6_k) {
-    const Lanes factor = halves(panel + block * kHalves);
+    const Lanes factor = halves(panel + block * kCoding<F>.factor_bytes);
     const int8_t* scales = reinterpret_cast<const int8_t*>(header);
     each<2 * BlockScales::kGroups>([&](auto i) {
       s.scale[i] = mul(factor, load(scales + i * kLanes));
@@ -78,10 +78,11 @@ template <Format F>
 
 // Of a block of one group.
 template <Format F>
-inline void read_scale(const uint8_t* header, BlockScales& s) {
+inline void read_scale(const uint8_t* panel, int block, const uint8_t* header, BlockScales& s) {
   const Half* halves = reinterpret_cast<const Half*>(header);
   if constexpr (F == Format::mxfp4) {
-    s.scale[0] = power_of_two(add(load_small(header), splat(-128)));
+    const Ints exponents = load_small(panel + block * kCoding<F>.factor_bytes);
+    s.scale[0] = power_of_two(add(exponents, splat(-128)));
   } else {
     s.scale[0] = load(halves);
     if constexpr (kCoding<F>.minima) s.minimum[0] = load(halves + kLanes);
@@ -109,11 +110,10 @@ inline void walk_groups(const uint8_t* panel, int columns, G each_group) {
   constexpr int kGroups = kCoding<F>.columns / kGroup, kBytes = coded_group_bytes(F);
   const int groups = round_up(columns, kGroup) / kGroup;
   const int blocks = (groups + kGroups - 1) / kGroups;
-  const uint8_t* w = panel;
-  if constexpr (F == Format::q6_k) w += blocks * kLanes * sizeof(Half);
+  const uint8_t* w = panel + blocks * kCoding<F>.factor_bytes;
   BlockScales scales;
   for (int block = 0; block < blocks; ++block) {
-    if constexpr (kGroups == 1) read_scale<F>(w, scales);
+    if constexpr (kGroups == 1) read_scale<F>(panel, block, w, scales);
     else read_scales<F>(panel, block, w, scales);
     each<(kCoding<F>.header_bytes + kLineBytes - 1) / kLineBytes>(
         [&](auto line) { prefetch(w + kAhead + line * kLineBytes); });

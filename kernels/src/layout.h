@@ -69,8 +69,8 @@ constexpr int byte_at(int k, int column) {
   return k / kQuad * kQuadBytes + column * kQuad + k % kQuad;
 }
 
-// A coded panel is, for q6_k, the 16 fp16 factors of each block; then its blocks. A block is its
-// header and then its groups; a group is [4][16][4] bytes of low halves, as in int4_g32, then lines
+// A coded panel is, for q6_k and mxfp4, the 16 factors of each block; then its blocks, which lie in
+// whole cache lines so. A block is its header and then its groups; a group is [4][16][4] bytes of low halves, as in int4_g32, then lines
 // of high bits. Of five-bit codes there is one line: bit t of a byte belongs to quad t. Of six-bit
 // codes there are two: bits 2 t and 2 t + 1 of a byte of line j belong to quad 4 j + t. Headers:
 //
@@ -79,14 +79,15 @@ constexpr int byte_at(int k, int column) {
 //   q4_k, q5_k           16 fp16 factors, 16 fp16 factors of minima; then [3][16] 32-bit words,
 //                        four bits a group: low bits of scales; of minima; two high bits of each
 //                                                    weight = factor scale code - factor' minimum
-//   q6_k                 [16][16] int8 scales, each of 16 k
+//   q6_k                 [16][16] int8 scales, each of 16 k; a factor is fp16
 //                                                    weight = factor scale (code - zero)
 //   iq4_xs               16 fp16 factors, [16] words of four low bits a group, [16] half words of
 //                        two high bits               weight = factor (scale - 32) (code - zero)
-//   mxfp4                16 exponents                weight = 2^(exponent - 128) (code - zero)
+//   mxfp4                none; a factor is a byte    weight = 2^(factor - 128) (code - zero)
 //
 // The codes of iq4_nl, iq4_xs and mxfp4 are looked up in a table first.
 struct Coding {
+  int factor_bytes;  // that a panel begins with, for each block
   int columns;       // of a block
   int header_bytes;  // of a block
   int high_lines;    // of a group
@@ -97,15 +98,15 @@ struct Coding {
 
 constexpr Coding coding(Format format) {
   switch (format) {
-    case Format::q4_0: return {32, 32, 0, 8, false, 1};
-    case Format::q5_0: return {32, 32, 1, 16, false, 1};
-    case Format::q5_1: return {32, 64, 1, 0, true, 1};
-    case Format::q4_k: return {256, 256, 0, 0, true, 1};
-    case Format::q5_k: return {256, 256, 1, 0, true, 1};
-    case Format::q6_k: return {256, 256, 2, 32, false, 2};
-    case Format::iq4_nl: return {32, 32, 0, 128, false, 1};
-    case Format::iq4_xs: return {256, 128, 0, 128, false, 1};
-    case Format::mxfp4: return {32, 16, 0, 12, false, 1};
+    case Format::q4_0: return {0, 32, 32, 0, 8, false, 1};
+    case Format::q5_0: return {0, 32, 32, 1, 16, false, 1};
+    case Format::q5_1: return {0, 32, 64, 1, 0, true, 1};
+    case Format::q4_k: return {0, 256, 256, 0, 0, true, 1};
+    case Format::q5_k: return {0, 256, 256, 1, 0, true, 1};
+    case Format::q6_k: return {32, 256, 256, 2, 32, false, 2};
+    case Format::iq4_nl: return {0, 32, 32, 0, 128, false, 1};
+    case Format::iq4_xs: return {0, 256, 128, 0, 128, false, 1};
+    case Format::mxfp4: return {16, 32, 0, 0, 12, false, 1};
     default: return {};
   }
 }
@@ -121,8 +122,7 @@ constexpr int coded_group_bytes(Format format) {
 constexpr size_t coded_panel_bytes(Format format, int columns) {
   const Coding c = coding(format);
   const size_t blocks = round_up(columns, c.columns) / c.columns;
-  const size_t factors = format == Format::q6_k ? kLanes * sizeof(Half) : 0;
-  return blocks * (factors + c.header_bytes + c.columns / kGroup * coded_group_bytes(format));
+  return blocks * (c.factor_bytes + c.header_bytes + c.columns / kGroup * coded_group_bytes(format));
 }
 
 // Room in which one panel lies expanded: as bytes for integer activations, else as fp32.

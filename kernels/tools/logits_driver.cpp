@@ -103,14 +103,13 @@ class Random {
   void fill_coded(uint8_t* data, Format format, int columns) {
     const Coding c = coding(format);
     const int blocks = round_up(columns, c.columns) / c.columns;
-    const bool factors_first = format == Format::q6_k;
-    if (factors_first) halves(data, blocks * kLanes, 0x0800, 0x400);
+    if (format == Format::q6_k) halves(data, blocks * kLanes, 0x0800, 0x400);
+    if (format == Format::mxfp4)
+      for (int i = 0; i < blocks * kLanes; ++i) put(data, static_cast<uint8_t>(118 + below(4)));
     for (int block = 0; block < blocks; ++block) {
       const uint8_t* end = data + c.header_bytes;
       const int first = c.columns == kGroup ? 0x1c00 : 0x0c00;  // the others have scales besides
-      if (format == Format::mxfp4)
-        for (int i = 0; i < kLanes; ++i) put(data, static_cast<uint8_t>(118 + below(4)));
-      else if (!factors_first) halves(data, kLanes * (c.minima ? 2 : 1), first, 0x400);
+      if (!c.factor_bytes) halves(data, kLanes * (c.minima ? 2 : 1), first, 0x400);
       bytes(data, static_cast<int>(end - data));
       bytes(data, c.columns / kGroup * coded_group_bytes(format));
     }
