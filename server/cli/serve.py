@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import signal
 import socket
+import struct
 import sys
+import termios
 from collections.abc import Iterator
 from typing import Final, TextIO
 
@@ -30,6 +33,7 @@ from server.service import Service
 from telemetry.objectives import resolve as check_telemetry
 
 HTTP_GRACE_S: Final = 5  # for the last bytes of answers, once the engine has drained
+STDERR: Final = 2
 HURRY_S: Final = 0.5  # for them after a second signal
 LISTEN_QUEUE: Final = 2048  # connections that the system holds until they are accepted
 
@@ -68,9 +72,22 @@ def run(settings: Settings) -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
+    logging.getLogger("floorline.access").addFilter(lambda _: has_room(STDERR))
     check_telemetry(settings.telemetry)
     with listen(settings.http) as listener:
         asyncio.run(_serve(settings, listener))
+
+
+def has_room(descriptor: int) -> bool:
+    """Whether a line can be written that nobody reads: the access log must not stop the server.
+
+    Where it is a pipe, half of it is left to what matters more.
+    """
+    try:
+        (waiting,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))
+        return bool(waiting < fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ) // 2)
+    except (OSError, AttributeError):  # no pipe, or a system that does not say
+        return True
 
 
 def listen(http: HttpSettings) -> socket.socket:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from core.errors import SettingsError
 from core.settings import HttpSettings
-from server.cli.serve import _tell, listen
+from server.cli.serve import _tell, has_room, listen
 
 
 def test_a_small_write_does_not_wait_for_the_readers_acknowledgement() -> None:
@@ -54,3 +55,19 @@ def test_what_cannot_be_printed_ends_no_start(caplog: pytest.LogCaptureFixture) 
         _tell("ready", None)
         with contextlib.suppress(OSError):
             full.close()
+
+
+def test_a_pipe_that_nobody_reads_is_left_half_empty(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    line, written = b"x" * 1000, 0
+    while has_room(writing):
+        written += os.write(writing, line)
+        assert written < 2**20
+    os.set_blocking(writing, False)
+    assert os.write(writing, line) == 1000, "there is room for what matters more"
+    os.read(reading, 2**20)
+    assert has_room(writing)
+    os.close(reading)
+    os.close(writing)
+    with (tmp_path / "log").open("w") as file:
+        assert has_room(file.fileno())
