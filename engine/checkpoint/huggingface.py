@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,15 @@ from engine.checkpoint.source import (
     fingerprint,
 )
 from engine.checkpoint.tokenizer import to_json, tokenizer_config
+from engine.headers.checks import check_shapes
+from engine.headers.regular_file import require_file
 
+INDEX_FILE: Final = "model.safetensors.index.json"
+WEIGHTS_FILE: Final = "model.safetensors"
+_PLAIN_FILE: Final = re.compile(r"[^/\\]+\.safetensors")
+_BUFFERS: Final = re.compile(r"rotary_emb\.inv_freq$")  # older files hold it; the config says it
+_HEAD: Final = "lm_head.weight"  # files of tied models may hold the embedding a second time
+_KINDS: Final = ("F64", "F32", "F16", "BF16")
 _BITS: Final = re.compile(r"\d+")
 _NAMES = {
     "embed": "model.embed_tokens.weight",
@@ -49,14 +58,13 @@ def source(folder: Path) -> Source:
     """Describe a directory by the files that matter in it.
 
     Raises:
-        ModelError: it holds no config.json or no safetensors.
+        ModelError: it holds no config.json or no safetensors, or its index names a missing file.
     """
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder}: no config.json in this directory")
-    if not list(folder.glob("*.safetensors")):
-        raise ModelError(f"{folder}: no *.safetensors in this directory (other formats: convert)")
-    files = [p for p in folder.iterdir() if p.suffix in (".json", ".safetensors", ".jinja")]
-    return Source(folder.name, str(folder), fingerprint(files), lambda: _open(folder))
+    shards = _shards(folder)
+    texts = [p for p in folder.iterdir() if p.suffix in (".json", ".jinja") and p.is_file()]
+    return Source(folder.name, str(folder), fingerprint(texts + shards), lambda: _open(folder))
 
 
 def _open(folder: Path) -> Checkpoint:
@@ -71,20 +79,62 @@ def _open(folder: Path) -> Checkpoint:
     return Checkpoint(config, reading.read, files, reading.kind, bytes_of=reading.bytes_of)
 
 
+def _shards(folder: Path) -> list[Path]:
+    """Find the files with the weights: those that the index names, or else the one file.
+
+    Other *.safetensors beside them are not the model's, and are never opened.
+    """
+    if (folder / INDEX_FILE).is_file():
+        paths = [folder / name for name in named_by(_read_json(folder / INDEX_FILE), folder)]
+    elif (folder / WEIGHTS_FILE).is_file():
+        paths = [folder / WEIGHTS_FILE]
+    else:
+        paths = sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise ModelError(f"{folder}: no *.safetensors in this directory (other formats: convert)")
+    for path in paths:
+        require_file(path)
+    return paths
+
+
+def named_by(index: Mapping[str, Any], where: object) -> list[str]:
+    """List the files that an index names, each once.
+
+    Raises:
+        ModelError: it is no index, or names a file outside the directory.
+    """
+    names = index.get("weight_map")
+    if not isinstance(names, dict) or not names:
+        raise ModelError(f"{where}: {INDEX_FILE} has no weight_map")
+    for name in names.values():
+        if not isinstance(name, str) or not _PLAIN_FILE.fullmatch(name):
+            raise ModelError(f"{where}: {INDEX_FILE} names {name!r}, no file of this directory")
+    return sorted(set(names.values()))
+
+
 class _TensorReader:
     """Opens each safetensors file once, memory-mapped, and finds tensors by our names."""
 
     def __init__(self, folder: Path, config: ModelConfig) -> None:
         self._file_of: dict[str, Any] = {}
-        try:
-            for path in sorted(folder.glob("*.safetensors")):
+        for path in _shards(folder):
+            try:
                 opened = safe_open(path, framework="pt")
-                self._file_of |= dict.fromkeys(opened.keys(), opened)
-        except SafetensorError as error:
-            raise ModelError(f"{path}: not a readable safetensors file ({error})") from error
-        missing = [s.name for s in config.tensors() if hf_name(s.name) not in self._file_of]
-        if missing:
-            raise ModelError(f"{folder}: {len(missing)} tensors are missing, first {missing[0]}")
+            except (SafetensorError, OSError, ValueError) as error:
+                raise ModelError(f"{path}: not a readable safetensors file ({error})") from error
+            if twice := self._file_of.keys() & set(opened.keys()):
+                raise ModelError(f"{path}: tensor {min(twice)!r} is in another file, too")
+            self._file_of |= dict.fromkeys(opened.keys(), opened)
+        slices = {key: file.get_slice(key) for key, file in self._file_of.items()}
+        shapes = {
+            key: tuple(found.get_shape())
+            for key, found in slices.items()
+            if not _BUFFERS.search(key) and not (key == _HEAD and config.tied_embeddings)
+        }
+        check_shapes(config, shapes, hf_name, str(folder))
+        for key in shapes:
+            if (kind := slices[key].get_dtype()) not in _KINDS:
+                raise ModelError(f"{folder}: {key} is stored as {kind}, which is not supported")
 
     def read(self, name: str) -> torch.Tensor:
         stored = hf_name(name)
@@ -133,9 +183,12 @@ def _text(config: dict[str, Any], key: str) -> str | None:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    require_file(path)
     try:
         value = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: not JSON ({error})") from error
     if not isinstance(value, dict):
         raise ModelError(f"{path}: not a JSON object")

