@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,10 +24,12 @@ from engine.checkpoint.source import (
     fingerprint,
 )
 from engine.checkpoint.tokenizer import to_json, tokenizer_config
+from engine.checkpoint.vocabulary import id_of
 from engine.headers.checks import check_shapes
 from engine.headers.regular_file import require_file
 
 INDEX_FILE: Final = "model.safetensors.index.json"
+SPECIAL_TOKENS_FILE: Final = "special_tokens_map.json"
 WEIGHTS_FILE: Final = "model.safetensors"
 _PLAIN_FILE: Final = re.compile(r"[^/\\]+\.safetensors")
 _BUFFERS: Final = re.compile(r"rotary_emb\.inv_freq$")  # older files hold it; the config says it
@@ -76,7 +79,17 @@ def _open(folder: Path) -> Checkpoint:
     )
     reading = _TensorReader(folder, config)
     files = _text_files(folder)
+    config = _with_tokenizers_end(config, files)
     return Checkpoint(config, reading.read, files, reading.kind, bytes_of=reading.bytes_of)
+
+
+def _with_tokenizers_end(config: ModelConfig, files: Mapping[str, str]) -> ModelConfig:
+    """Add the tokenizer's own end of sequence to those that the model's files name."""
+    eos = json.loads(files[TOKENIZER_CONFIG_FILE])["eos_token"]
+    id = None if eos is None else id_of(eos, files[TOKENIZER_FILE])
+    if id is None or id in config.eos_token_ids:
+        return config
+    return replace(config, eos_token_ids=(*config.eos_token_ids, id))
 
 
 def _shards(folder: Path) -> list[Path]:
@@ -157,6 +170,8 @@ def _text_files(folder: Path) -> dict[str, str]:
         raise ModelError(f"{folder}: no {TOKENIZER_FILE} (other tokenizer files are not supported)")
     config_path = folder / TOKENIZER_CONFIG_FILE
     config = _read_json(config_path) if config_path.is_file() else {}
+    if (folder / SPECIAL_TOKENS_FILE).is_file():  # older than the config; what both say, that says
+        config = {**_read_json(folder / SPECIAL_TOKENS_FILE), **config}
     described = tokenizer_config(bos=_text(config, "bos_token"), eos=_text(config, "eos_token"))
     files = {
         TOKENIZER_FILE: path.read_text("utf-8"),
@@ -179,7 +194,8 @@ def _template(folder: Path, config: dict[str, Any]) -> str | None:
 def _text(config: dict[str, Any], key: str) -> str | None:
     """Give a special token's text; some files hold it as an object with flags."""
     token = config.get(key)
-    return token["content"] if isinstance(token, dict) else token
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import pytest
 
 from core.errors import ModelError
 from core.settings import ModelSettings
+from engine.checkpoint.locate import locate
 from tests.model.families import build
 from tests.model.preparing import prepare_rows
 
@@ -44,6 +45,28 @@ def test_special_tokens_are_texts_however_they_were_written(directory: Path) -> 
     write_config(directory, bos_token={"content": "<s>", "lstrip": False}, eos_token="</s>")
     found = json.loads((prepared(directory) / "tokenizer_config.json").read_text())
     assert found == {"bos_token": "<s>", "eos_token": "</s>"}
+
+
+def test_end_of_sequence_ids_are_the_union_of_all_that_name_one(directory: Path) -> None:
+    tokens = [{"id": 7, "content": "<end>"}, {"id": 8, "content": "<turn>"}]
+    (directory / "tokenizer.json").write_text(json.dumps({"added_tokens": tokens, "model": {}}))
+    raw = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(raw | {"eos_token_id": 3}))
+    (directory / "generation_config.json").write_text('{"eos_token_id": [3, 4]}')
+    (directory / "special_tokens_map.json").write_text('{"eos_token": {"content": "<end>"}}')
+    assert locate(str(directory), 0).open().config.eos_token_ids == (3, 4, 7)
+    write_config(directory, eos_token="<turn>")
+    assert locate(str(directory), 0).open().config.eos_token_ids == (3, 4, 8)
+
+
+def test_a_model_without_any_end_of_sequence_says_so_at_each_load(directory: Path) -> None:
+    raw = json.loads((directory / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps(raw | {"eos_token_id": None}))
+    (directory / "generation_config.json").unlink(missing_ok=True)
+    for _ in range(2):
+        said: list[str] = []
+        prepare_rows(ModelSettings(model=str(directory)), said.append)
+        assert any("no end-of-sequence token is named" in line for line in said)
 
 
 @pytest.mark.parametrize(
