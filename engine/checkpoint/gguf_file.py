@@ -50,6 +50,7 @@ _TORCH_TYPES: Final = {
     GGMLQuantizationType.BF16: torch.bfloat16,
 }
 _ROPE_FACTORS: Final = "rope_freqs.weight"
+_ADD_BOS: Final = ("llama-bpe", "llama3", "llama-v3", "tekken")  # where the file does not say
 _CONTROL, _USER_DEFINED = 3, 4  # Source: gguf.TokenType
 
 
@@ -153,7 +154,7 @@ def _text_files(metadata: Mapping[str, Any], name: str) -> dict[str, str]:
     eos = metadata.get("tokenizer.ggml.eos_token_id")
     types = metadata.get("tokenizer.ggml.token_type", ())
     pre = metadata.get("tokenizer.ggml.pre", "default")
-    adds_bos = metadata.get("tokenizer.ggml.add_bos_token", pre == "llama-bpe")
+    adds_bos = metadata.get("tokenizer.ggml.add_bos_token", pre in _ADD_BOS)
     vocabulary = BytePairVocabulary(
         pre=pre,
         tokens=tokens,
