@@ -73,8 +73,8 @@ def source(folder: Path) -> Source:
 def _open(folder: Path) -> Checkpoint:
     generation = folder / "generation_config.json"
     config = read_config(
-        _read_json(folder / "config.json"),
-        _read_json(generation) if generation.is_file() else {},
+        read_json(folder / "config.json"),
+        read_json(generation) if generation.is_file() else {},
         folder.name,
     )
     reading = _TensorReader(folder, config)
@@ -98,7 +98,7 @@ def _shards(folder: Path) -> list[Path]:
     Other *.safetensors beside them are not the model's, and are never opened.
     """
     if (folder / INDEX_FILE).is_file():
-        paths = [folder / name for name in named_by(_read_json(folder / INDEX_FILE), folder)]
+        paths = [folder / name for name in named_by(read_json(folder / INDEX_FILE), folder)]
     elif (folder / WEIGHTS_FILE).is_file():
         paths = [folder / WEIGHTS_FILE]
     else:
@@ -169,9 +169,9 @@ def _text_files(folder: Path) -> dict[str, str]:
     if not path.is_file():
         raise ModelError(f"{folder}: no {TOKENIZER_FILE} (other tokenizer files are not supported)")
     config_path = folder / TOKENIZER_CONFIG_FILE
-    config = _read_json(config_path) if config_path.is_file() else {}
+    config = read_json(config_path) if config_path.is_file() else {}
     if (folder / SPECIAL_TOKENS_FILE).is_file():  # older than the config; what both say, that says
-        config = {**_read_json(folder / SPECIAL_TOKENS_FILE), **config}
+        config = {**read_json(folder / SPECIAL_TOKENS_FILE), **config}
     described = tokenizer_config(bos=_text(config, "bos_token"), eos=_text(config, "eos_token"))
     files = {
         TOKENIZER_FILE: path.read_text("utf-8"),
@@ -198,7 +198,8 @@ def _text(config: dict[str, Any], key: str) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; raises `ModelError` if the file holds none."""
     require_file(path)
     try:
         value = json.loads(path.read_text("utf-8"))
