@@ -19,18 +19,20 @@ class RopeScaling(StrEnum):
     NONE = "none"
     LINEAR = "linear"
     LLAMA3 = "llama3"
+    FACTORS = "factors"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeConfig:
-    """Rotary positions. The last four fields are read only by the scaling rules that name them."""
+    """Rotary positions. All but `theta` are read only by the scaling rules that name them."""
 
     theta: float
     scaling: RopeScaling = RopeScaling.NONE
-    factor: float = 1.0  # linear, llama3
+    factor: float = 1.0  # linear, llama3, factors
     low_freq_factor: float = 1.0  # llama3
     high_freq_factor: float = 4.0  # llama3
     original_max_position_tokens: int = 0  # llama3
+    factors: tuple[float, ...] = ()  # factors: what divides the frequency of each pair
 
 
 class TensorRole(StrEnum):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFReader, ReaderTensor, dequantize
+from gguf import GGMLQuantizationType, dequantize
 
 from core.errors import ModelError
 from core.model import ModelConfig, TensorSpec
@@ -30,6 +31,10 @@ from engine.checkpoint.tokenizer import (
     to_json,
     tokenizer_config,
 )
+from engine.headers.checks import check_shapes
+from engine.headers.gguf_header import GgufTensor
+from engine.headers.gguf_parts import base_name, parts_of, read_parts
+from engine.headers.regular_file import require_file
 
 _NAMES: Final = {
     "embed": "token_embd",
@@ -46,6 +51,8 @@ _TORCH_TYPES: Final = {
     GGMLQuantizationType.F16: torch.float16,
     GGMLQuantizationType.BF16: torch.bfloat16,
 }
+_ROPE_FACTORS: Final = "rope_freqs.weight"
+_ADD_BOS: Final = ("llama-bpe", "llama3", "llama-v3", "tekken")  # where the file does not say
 _CONTROL, _USER_DEFINED = 3, 4  # Source: gguf.TokenType
 
 
@@ -57,28 +64,34 @@ def gguf_name(name: str) -> str:
     return f"blk.{layer}.{_NAMES[part]}.{'bias' if bias else 'weight'}"
 
 
-def source(path: Path, name: str) -> Source:
-    return Source(name, str(path), fingerprint([path]), lambda: _open(path, name))
+def source(path: Path, name: str | None = None) -> Source:
+    """Describe a GGUF file, or all parts of one that was split, whichever of them `path` is.
+
+    Raises:
+        ModelError: a part is missing, or is no file.
+    """
+    parts = parts_of(path)
+    for part in parts:
+        require_file(part)
+    name = name or base_name(path)
+    return Source(name, str(parts[0]), fingerprint(parts), lambda: _open(parts, name))
 
 
-def _open(path: Path, name: str) -> Checkpoint:
-    try:
-        reader = GGUFReader(path)
-    except (ValueError, IndexError, KeyError) as error:
-        raise ModelError(f"{path}: not a readable GGUF file ({error})") from error
-    metadata = {key: field.contents() for key, field in reader.fields.items()}
-    tensors = {tensor.name: tensor for tensor in reader.tensors}
-    shapes = {key: _rows_columns(tensor) for key, tensor in tensors.items()}
-    config = read_config(metadata, shapes, name)
-    missing = [s.name for s in config.tensors() if gguf_name(s.name) not in tensors]
-    if missing:
-        raise ModelError(f"{path}: {len(missing)} tensors are missing, first {missing[0]}")
-    interleaved = metadata["general.architecture"] == "llama"
-    reading = _TensorReader(tensors, config, interleaved)
+def _open(parts: list[Path], name: str) -> Checkpoint:
+    file, where = read_parts(parts), str(parts[0])
+    metadata, tensors = file.metadata, dict(file.tensors)
+    # not a weight: it divides the frequencies of the rotary positions
+    factors = _rope_factors(tensors.pop(_ROPE_FACTORS, None), where)
+    shapes = {key: tensor.shape for key, tensor in tensors.items()}
+    config = read_config(metadata, shapes, factors, name)
+    check_shapes(config, shapes, gguf_name, where)
+    reading = _TensorReader(tensors, config, metadata["general.architecture"] == "llama")
     try:
         files = _text_files(metadata, name)
     except KeyError as error:
-        raise ModelError(f"{path}: the GGUF file lacks {error}") from error
+        raise ModelError(f"{where}: the GGUF file lacks {error}") from error
+    except (AttributeError, IndexError, TypeError, ValueError) as error:
+        raise ModelError(f"{where}: the GGUF file describes no tokenizer: {error}") from error
     return Checkpoint(
         config,
         reading.read,
@@ -90,16 +103,19 @@ def _open(path: Path, name: str) -> Checkpoint:
     )
 
 
-def _rows_columns(tensor: ReaderTensor) -> tuple[int, int]:
-    columns, *rows = (int(size) for size in tensor.shape)  # GGUF names the inner dimension first
-    return (rows[0] if rows else 1), columns
+def _rope_factors(tensor: GgufTensor | None, where: str) -> tuple[float, ...]:
+    if tensor is None:
+        return ()
+    if tensor.tensor_type is not GGMLQuantizationType.F32 or len(tensor.shape) != 1:
+        raise ModelError(f"{where}: {tensor.name} is no vector of fp32")
+    return tuple(tensor.data.view(np.float32).tolist())
 
 
 class _TensorReader:
     """Finds tensors by our names; the file stays memory-mapped, one tensor is fp32 at a time."""
 
     def __init__(
-        self, tensors: dict[str, ReaderTensor], config: ModelConfig, interleaved: bool
+        self, tensors: dict[str, GgufTensor], config: ModelConfig, interleaved: bool
     ) -> None:
         self._tensors = tensors
         # llama files order the rows of q and k for rotation of neighbouring pairs, not of halves
@@ -107,10 +123,10 @@ class _TensorReader:
         self._heads_of = {"q_proj": q, "k_proj": k} if interleaved else {}
 
     def read(self, name: str) -> torch.Tensor:
-        return self._dequantised(name, 0, len(self._tensors[gguf_name(name)].data))
+        return self._dequantised(name, 0, self._tensors[gguf_name(name)].shape[0])
 
     def rows(self, name: str) -> Rows:
-        return Rows(self._shape(name), partial(self._dequantised, name))
+        return Rows(self._tensors[gguf_name(name)].shape, partial(self._dequantised, name))
 
     def kind(self, name: str) -> str:
         return str(self._tensors[gguf_name(name)].tensor_type.name)
@@ -122,10 +138,7 @@ class _TensorReader:
         """Give a matrix's quantised rows as they are, where the kernels take them so."""
         if (kind := self.kind(name)) not in KEPT_BLOCKS:
             return None
-        return Blocks(self._shape(name), partial(self._stored, name), kind)
-
-    def _shape(self, name: str) -> tuple[int, ...]:
-        return tuple(int(size) for size in reversed(self._tensors[gguf_name(name)].shape))
+        return Blocks(self._tensors[gguf_name(name)].shape, partial(self._stored, name), kind)
 
     def _dequantised(self, name: str, first: int, last: int) -> torch.Tensor:
         tensor = self._tensors[gguf_name(name)]
@@ -135,11 +148,13 @@ class _TensorReader:
             kind = tensor.tensor_type.name
             raise ModelError(f"{tensor.name}: quantisation {kind} is not supported") from error
         dtype = _TORCH_TYPES.get(tensor.tensor_type, torch.float32)
-        return torch.tensor(values).to(dtype)  # a copy: the file's map is read-only
+        shape = last - first, *tensor.shape[1:]
+        return torch.tensor(values).reshape(shape).to(dtype)  # a copy: the map is read-only
 
     def _stored(self, name: str, first: int, last: int) -> np.ndarray:
-        """Give rows in our order, as the file has them."""
-        data: np.ndarray = self._tensors[gguf_name(name)].data
+        """Give rows in our order, in the file's bytes; a number of a vector is a row."""
+        tensor = self._tensors[gguf_name(name)]
+        data = tensor.data.reshape(tensor.shape[0], -1)
         heads = next((h for part, h in self._heads_of.items() if part in name), None)
         if heads is None:
             return data[first:last]
@@ -153,7 +168,7 @@ def halves_from_pairs(values: np.ndarray, heads: int) -> np.ndarray:
     return pairs.swapaxes(1, 2).reshape(values.shape)
 
 
-def _text_files(metadata: dict[str, Any], name: str) -> dict[str, str]:
+def _text_files(metadata: Mapping[str, Any], name: str) -> dict[str, str]:
     model = metadata.get("tokenizer.ggml.model", "none")
     if model != "gpt2":
         raise ModelError(f"{name}: GGUF tokenizer {model!r} is not supported (only gpt2)")
@@ -161,7 +176,7 @@ def _text_files(metadata: dict[str, Any], name: str) -> dict[str, str]:
     eos = metadata.get("tokenizer.ggml.eos_token_id")
     types = metadata.get("tokenizer.ggml.token_type", ())
     pre = metadata.get("tokenizer.ggml.pre", "default")
-    adds_bos = metadata.get("tokenizer.ggml.add_bos_token", pre == "llama-bpe")
+    adds_bos = metadata.get("tokenizer.ggml.add_bos_token", pre in _ADD_BOS)
     vocabulary = BytePairVocabulary(
         pre=pre,
         tokens=tokens,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 
 from core.errors import ModelError
 from core.model import ModelConfig, TensorSpec
@@ -28,11 +27,17 @@ from engine.checkpoint.source import (
     fingerprint,
 )
 from engine.checkpoint.tokenizer import to_json, tokenizer_config
+from engine.checkpoint.vocabulary import id_of
+from engine.headers.checks import check_shapes
+from engine.headers.safetensors_files import StoredTensors, read_json, shards
 from engine.unpack.find import Unpacker, named
 from engine.unpack.matrix import Packed
 from engine.unpack.method import Quantisation, read_quantisation
 
-_BITS: Final = re.compile(r"\d+")
+SPECIAL_TOKENS_FILE: Final = "special_tokens_map.json"
+_BUFFERS: Final = re.compile(r"rotary_emb\.inv_freq$")  # older files hold it; the config says it
+_HEAD: Final = "lm_head.weight"  # files of tied models may hold the embedding a second time
+_KINDS: Final = ("F64", "F32", "F16", "BF16")
 _NAMES = {
     "embed": "model.embed_tokens.weight",
     "final_norm": "model.norm.weight",
@@ -58,24 +63,23 @@ def source(folder: Path) -> Source:
     """Describe a directory by the files that matter in it.
 
     Raises:
-        ModelError: it holds no config.json or no safetensors.
+        ModelError: it holds no config.json or no safetensors, or its index names a missing file.
     """
     if not (folder / "config.json").is_file():
         raise ModelError(f"{folder}: no config.json in this directory")
-    if not list(folder.glob("*.safetensors")):
-        raise ModelError(f"{folder}: no *.safetensors in this directory (other formats: convert)")
-    files = [p for p in folder.iterdir() if p.suffix in (".json", ".safetensors", ".jinja")]
-    return Source(folder.name, str(folder), fingerprint(files), lambda: _open(folder))
+    weights = shards(folder)
+    texts = [p for p in folder.iterdir() if p.suffix in (".json", ".jinja") and p.is_file()]
+    return Source(folder.name, str(folder), fingerprint(texts + weights), lambda: _open(folder))
 
 
 def _open(folder: Path) -> Checkpoint:
     generation = folder / "generation_config.json"
-    raw = _read_json(folder / "config.json")
-    told = _read_json(generation) if generation.is_file() else {}
+    raw = read_json(folder / "config.json")
+    told = read_json(generation) if generation.is_file() else {}
     config = read_config(raw, told, folder.name)
-    quantisation = read_quantisation(raw, folder.name)
-    reading = _TensorReader(folder, config, quantisation)
+    reading = _TensorReader(folder, config, read_quantisation(raw, folder.name))
     files = _text_files(folder)
+    config = _with_tokenizers_end(config, files)
     return Checkpoint(
         config,
         reading.read,
@@ -87,39 +91,13 @@ def _open(folder: Path) -> Checkpoint:
     )
 
 
-class _Files:
-    """Implements `Tensors`: opens each safetensors file once, memory-mapped."""
-
-    def __init__(self, folder: Path) -> None:
-        self._file_of: dict[str, Any] = {}
-        try:
-            for path in sorted(folder.glob("*.safetensors")):
-                opened = safe_open(path, framework="pt")
-                self._file_of |= dict.fromkeys(opened.keys(), opened)
-        except SafetensorError as error:
-            raise ModelError(f"{path}: not a readable safetensors file ({error})") from error
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._file_of
-
-    def get(self, name: str) -> torch.Tensor:
-        tensor: torch.Tensor = self._file_of[name].get_tensor(name)
-        return tensor
-
-    def part(self, name: str) -> Any:
-        """Give what is sliced by rows, and knows its shape and type."""
-        return self._file_of[name].get_slice(name)
-
-    def kind(self, name: str) -> str:
-        return str(self.part(name).get_dtype())
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self.part(name).get_shape())
-
-    def bytes(self, name: str) -> int:
-        """Size a tensor by its type's name: BF16 has 16 bits, F8_E4M3 has 8, BOOL a byte."""
-        bits = _BITS.search(self.kind(name))
-        return math.prod(self.shape(name)) * (int(bits[0]) if bits else 8) // 8
+def _with_tokenizers_end(config: ModelConfig, files: Mapping[str, str]) -> ModelConfig:
+    """Add the tokenizer's own end of sequence to those that the model's files name."""
+    eos = json.loads(files[TOKENIZER_CONFIG_FILE])["eos_token"]
+    id = None if eos is None else id_of(eos, files[TOKENIZER_FILE])
+    if id is None or id in config.eos_token_ids:
+        return config
+    return replace(config, eos_token_ids=(*config.eos_token_ids, id))
 
 
 class _TensorReader:
@@ -128,33 +106,47 @@ class _TensorReader:
     def __init__(
         self, folder: Path, config: ModelConfig, quantisation: Quantisation | None
     ) -> None:
-        self._files = _Files(folder)
+        self._stored = StoredTensors(folder)
         self._packed: dict[str, Packed] = {}
         if quantisation is not None:
-            unpacker = Unpacker(self._files, quantisation)
+            unpacker = Unpacker(self._stored, quantisation)
             stems = {s.name: hf_name(s.name).removesuffix(".weight") for s in config.tensors()}
             found = {name: unpacker.find(stem) for name, stem in stems.items()}
             self._packed = {name: packed for name, packed in found.items() if packed is not None}
-        missing = [
-            spec.name
-            for spec in config.tensors()
-            if spec.name not in self._packed and hf_name(spec.name) not in self._files
-        ]
-        if missing:
-            raise ModelError(f"{folder}: {len(missing)} tensors are missing, first {missing[0]}")
+        self._check(folder, config)
         self._kept: tuple[str, np.ndarray] = ("", np.empty(0))
+
+    def _check(self, folder: Path, config: ModelConfig) -> None:
+        """Hold all headers against the config; the parts of a packed matrix stand for it.
+
+        Raises:
+            ModelError: a tensor is missing, of another shape, or of a type that is not read.
+        """
+        parts_begin = tuple(hf_name(name).removesuffix("weight") for name in self._packed)
+        plain = [
+            key
+            for key in self._stored
+            if not _BUFFERS.search(key) and not (key == _HEAD and config.tied_embeddings)
+            if key.endswith(".bias") or not key.startswith(parts_begin)
+        ]
+        packed = {hf_name(name): (p.rows, p.columns) for name, p in self._packed.items()}
+        shapes = {key: self._stored.shape(key) for key in plain} | packed
+        check_shapes(config, shapes, hf_name, str(folder))
+        for key in plain:
+            if (kind := self._stored.kind(key)) not in _KINDS:
+                raise ModelError(f"{folder}: {key} is stored as {kind}, which is not supported")
 
     def read(self, name: str) -> torch.Tensor:
         if name in self._packed:
             return torch.from_numpy(self._packed[name].dense())
-        return self._files.get(hf_name(name))
+        return self._stored.get(hf_name(name))
 
     def rows(self, name: str) -> Rows:
         if packed := self._packed.get(name):
             dense = partial(self._unpacked, f"{name}, dense", packed.dense)
             shape = (packed.rows, packed.columns)
             return Rows(shape, lambda first, last: torch.from_numpy(dense()[first:last]))
-        stored = self._files.part(hf_name(name))
+        stored = self._stored.part(hf_name(name))
         return Rows(tuple(stored.get_shape()), lambda first, last: stored[first:last])
 
     def blocks(self, name: str) -> Blocks | None:
@@ -179,11 +171,11 @@ class _TensorReader:
 
     def kind(self, name: str) -> str:
         packed = self._packed.get(name)
-        return packed.kind if packed else self._files.kind(hf_name(name))
+        return packed.kind if packed else self._stored.kind(hf_name(name))
 
     def bytes_of(self, spec: TensorSpec) -> int:
         packed = self._packed.get(spec.name)
-        return packed.bytes if packed else self._files.bytes(hf_name(spec.name))
+        return packed.bytes if packed else self._stored.bytes(hf_name(spec.name))
 
 
 def _text_files(folder: Path) -> dict[str, str]:
@@ -191,7 +183,9 @@ def _text_files(folder: Path) -> dict[str, str]:
     if not path.is_file():
         raise ModelError(f"{folder}: no {TOKENIZER_FILE} (other tokenizer files are not supported)")
     config_path = folder / TOKENIZER_CONFIG_FILE
-    config = _read_json(config_path) if config_path.is_file() else {}
+    config = read_json(config_path) if config_path.is_file() else {}
+    if (folder / SPECIAL_TOKENS_FILE).is_file():  # older than the config; what both say, that says
+        config = {**read_json(folder / SPECIAL_TOKENS_FILE), **config}
     described = tokenizer_config(bos=_text(config, "bos_token"), eos=_text(config, "eos_token"))
     files = {
         TOKENIZER_FILE: path.read_text("utf-8"),
@@ -214,14 +208,5 @@ def _template(folder: Path, config: dict[str, Any]) -> str | None:
 def _text(config: dict[str, Any], key: str) -> str | None:
     """Give a special token's text; some files hold it as an object with flags."""
     token = config.get(key)
-    return token["content"] if isinstance(token, dict) else token
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ModelError(f"{path}: not JSON ({error})") from error
-    if not isinstance(value, dict):
-        raise ModelError(f"{path}: not a JSON object")
-    return value
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None

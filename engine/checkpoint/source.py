@@ -135,4 +135,4 @@ class Source:
 def fingerprint(files: list[Path]) -> str:
     """Describe files by name, size and time of change. Cost: one stat a file."""
     stats = [(path.name, path.stat()) for path in sorted(files)]
-    return " ".join(f"{name}:{stat.st_size}:{stat.st_mtime_ns}" for name, stat in stats)
+    return " ".join(f"{name}:{found.st_size}:{found.st_mtime_ns}" for name, found in stats)

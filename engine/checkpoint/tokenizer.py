@@ -16,6 +16,17 @@ _LLAMA_BPE_SPLIT: Final = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2_SPLIT: Final = _LLAMA_BPE_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_TEKKEN_SPLIT: Final = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_CONTRACTION: Final = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+_GPT_4O_SPLIT: Final = (
+    rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTION}"
+    rf"|[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTION}"
+    r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
 
 
 def _byte_level(use_regex: bool) -> Json:
@@ -49,18 +60,30 @@ class _PreTokenizer:
     ignore_merges: bool = False  # a piece that is a token stays as it is
 
 
-# Source: the tokenizer.json of the checkpoints that llama.cpp's converter gives these names.
+_GPT_2: Final = _PreTokenizer(_byte_level(use_regex=True))
+_DIGITS: Final = _PreTokenizer(
+    _sequence({"type": "Digits", "individual_digits": True}, use_regex=True)
+)
+_LLAMA_3: Final = _PreTokenizer(
+    _sequence(_split(_LLAMA_BPE_SPLIT), use_regex=False), ignore_merges=True
+)
+_QWEN2: Final = _PreTokenizer(
+    _sequence(_split(_QWEN2_SPLIT), use_regex=False), normalizer={"type": "NFC"}
+)
+_TEKKEN: Final = _PreTokenizer(
+    _sequence(_split(_TEKKEN_SPLIT), use_regex=False), ignore_merges=True
+)
+_GPT_4O: Final = _PreTokenizer(_sequence(_split(_GPT_4O_SPLIT), use_regex=False))
+
+# Source: the tokenizer.json of the checkpoints that llama.cpp's converter gives these names; tekken
+# and gpt-4o by the patterns of mistral-common and of tiktoken's o200k_base.
 _PRE_TOKENIZERS: Final[Mapping[str, _PreTokenizer]] = {
-    "gpt-2": _PreTokenizer(_byte_level(use_regex=True)),
-    "smollm": _PreTokenizer(
-        _sequence({"type": "Digits", "individual_digits": True}, use_regex=True)
-    ),
-    "llama-bpe": _PreTokenizer(
-        _sequence(_split(_LLAMA_BPE_SPLIT), use_regex=False), ignore_merges=True
-    ),
-    "qwen2": _PreTokenizer(
-        _sequence(_split(_QWEN2_SPLIT), use_regex=False), normalizer={"type": "NFC"}
-    ),
+    **dict.fromkeys(("gpt-2", "phi-2"), _GPT_2),
+    **dict.fromkeys(("smollm", "starcoder", "refact"), _DIGITS),
+    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3"), _LLAMA_3),
+    "qwen2": _QWEN2,
+    "tekken": _TEKKEN,
+    "gpt-4o": _GPT_4O,
 }
 
 

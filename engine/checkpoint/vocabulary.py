@@ -49,11 +49,27 @@ def _with_known_ids(config: ModelConfig, where: str, say: Callable[[str], None])
         return False
 
     bos = config.bos_token_id
-    return replace(
-        config,
-        bos_token_id=bos if bos is not None and known(bos, "bos") else None,
-        eos_token_ids=tuple(id for id in config.eos_token_ids if known(id, "eos")),
-    )
+    ends = tuple(id for id in config.eos_token_ids if known(id, "eos"))
+    if not ends:
+        say(
+            f"warning: {where}: no end-of-sequence token is named; answers end at max_tokens or a "
+            "stop string"
+        )
+    known_bos = bos if bos is not None and known(bos, "bos") else None
+    return replace(config, bos_token_id=known_bos, eos_token_ids=ends)
+
+
+def id_of(text: str, tokenizer_json: str) -> int | None:
+    """Find the id of a token in `tokenizer.json`; None if it has none, or is broken."""
+    try:
+        description = json.loads(tokenizer_json)
+        for token in description.get("added_tokens", ()):
+            if token["content"] == text:
+                return int(token["id"])
+        vocab = _by_id(description["model"])
+        return next((id for id, piece in vocab.items() if piece == text), None)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None  # not a tokenizer: the server reports it in the library's words
 
 
 def _tokens_beyond(tokenizer_json: str, size: int) -> tuple[dict[int, str], dict[int, str]]:

@@ -23,6 +23,8 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> torch.Tensor:
             return frequencies / rope.factor
         case RopeScaling.LLAMA3:
             return _llama3(frequencies, rope)
+        case RopeScaling.FACTORS:
+            return frequencies / rope.factor / torch.tensor(rope.factors)
 
 
 def _llama3(frequencies: torch.Tensor, rope: RopeConfig) -> torch.Tensor:

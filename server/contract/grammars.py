@@ -6,7 +6,7 @@ Whether it can be followed, `server/engines/grammar_checker.py` says.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -138,3 +138,14 @@ def refuse_conflicts(values: Values, param: str) -> None:
     for name in NOT_WITH_A_GRAMMAR:
         if values.plain()[name]:
             raise UnsupportedParameter(f"{name} cannot be combined with {param}", name)
+
+
+def refuse_without_end(eos_token_ids: Sequence[int], param: str) -> None:
+    """Refuse a grammar for a model that cannot end an answer.
+
+    Raises:
+        UnsupportedParameter: names the field that brought the grammar.
+    """
+    if not eos_token_ids:
+        message = "the model names no end-of-sequence token, so it takes no grammar"
+        raise UnsupportedParameter(message, param)

@@ -13,6 +13,7 @@ from core.errors import ServiceError
 from server.answers.answer import Answer
 from server.answers.request_size import check_size
 from server.answers.served import Served
+from server.contract.grammars import refuse_without_end
 from server.contract.validation import GenerationCall, Validator
 from server.engines.grammar_checker import GrammarChecker
 from server.http.body_reader import BodyReader
@@ -57,6 +58,7 @@ class Inference:
         served = self._service.check_model(call.model)
         check_token_fields(call, len(served.tokenizer.token_bytes))
         if call.grammar is not None:
+            refuse_without_end(served.ready.model.eos_token_ids, call.grammar_param)
             await self._grammars.check(call.grammar, call.grammar_param, tenant)
         return served
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from gguf import GGUFWriter, TokenType
+from gguf import GGUFReader, GGUFWriter, TokenType
 from transformers import PreTrainedModel
 
 from core.errors import ModelError
@@ -15,11 +16,13 @@ from core.settings import ModelSettings
 from core.step import StepPlan
 from engine.checkpoint.gguf_file import gguf_name, halves_from_pairs
 from engine.checkpoint.huggingface import hf_name
+from engine.checkpoint.locate import locate
 from engine.checkpoint.tokenizer import byte_alphabet
+from engine.forward.batch import build_batch
 from engine.forward.weights import load_weights
 from tests.model.families import build
 from tests.model.preparing import prepare_rows
-from tests.model.running import Model, sliced
+from tests.model.running import BLOCK_SIZE, Model, NativeModelUnderTest, sliced
 
 PROMPT = tuple(range(1, 60))
 ARCHITECTURES = {
@@ -27,6 +30,7 @@ ARCHITECTURES = {
     "qwen2": "qwen2",
     "qwen3": "qwen3",
     "llama with linear rope": "llama",
+    "llama with llama3 rope": "llama",
 }
 
 
@@ -59,6 +63,9 @@ def write(path: Path, model: PreTrainedModel, arch: str, **texts: str) -> None:
     if config.rope_parameters["rope_type"] == "linear":
         writer.add_string(f"{arch}.rope.scaling.type", texts.get("rope", "linear"))
         writer.add_float32(f"{arch}.rope.scaling.factor", config.rope_parameters["factor"])
+    if config.rope_parameters["rope_type"] == "llama3":
+        head_dim = config.hidden_size // config.num_attention_heads
+        writer.add_tensor("rope_freqs.weight", llama3_factors(config.rope_parameters, head_dim))
     add_tokenizer(writer, texts)
     names = {hf_name(name): name for name in our_names(config.num_hidden_layers)}
     for theirs, name in names.items():
@@ -73,6 +80,23 @@ def write(path: Path, model: PreTrainedModel, arch: str, **texts: str) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+def llama3_factors(rule: dict[str, Any], head_dim: int) -> np.ndarray:
+    """Compute what the converter writes. Source: `generate_extra_tensors` of its LlamaModel."""
+    frequencies = rule["rope_theta"] ** -(np.arange(0, head_dim, 2) / head_dim)
+    factor, low, high = rule["factor"], rule["low_freq_factor"], rule["high_freq_factor"]
+    factors = []
+    for wavelength in 2 * np.pi / frequencies:
+        turns = rule["original_max_position_embeddings"] / wavelength
+        if turns > high:
+            factors.append(1.0)
+        elif turns < low:
+            factors.append(factor)
+        else:
+            smooth = (turns - low) / (high - low)
+            factors.append(1 / ((1 - smooth) / factor + smooth))
+    return np.array(factors, np.float32)
 
 
 def our_names(layers: int) -> list[str]:
@@ -105,6 +129,73 @@ def test_a_gguf_file_gives_the_logits_of_its_source(family: str, tmp_path: Path)
     with torch.inference_mode():
         expected = oracle(torch.tensor([PROMPT])).logits[0, -1]
     assert (logits - expected).abs().max() < 1e-4 * expected.abs().max()
+    native = NativeModelUnderTest.of(str(path)).network(num_blocks=4)
+    plan = StepPlan((sliced(PROMPT, 0, 0, len(PROMPT)),))
+    logits = native.forward(native.prepare(build_batch(plan, BLOCK_SIZE))).logits
+    assert (logits[0] - expected).abs().max() < 1e-4 * expected.abs().max()
+
+
+def split(folder: Path, parts: int) -> list[Path]:
+    """Write a model in several parts, as `llama-gguf-split` does."""
+    whole = GGUFReader(folder / "tiny.gguf")
+    paths = [folder / f"tiny-{i:05}-of-{parts:05}.gguf" for i in range(1, parts + 1)]
+    for number, path in enumerate(paths):
+        writer = GGUFWriter(path, "llama")
+        if number == 0:
+            for key, field in whole.fields.items():
+                if not key.startswith("GGUF.") and key != "general.architecture":
+                    kind, *inner = field.types
+                    writer.add_key_value(key, field.contents(), kind, inner[-1] if inner else None)
+        for key, value in (("no", number), ("count", parts)):
+            writer.add_uint16(f"split.{key}", value)
+        writer.add_int32("split.tensors.count", len(whole.tensors))
+        for tensor in whole.tensors[number::parts]:
+            writer.add_tensor(tensor.name, tensor.data)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return paths
+
+
+def test_a_split_file_is_one_model_whichever_part_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "tiny.gguf", build("llama with llama3 rope"), "llama")
+    whole = locate(str(tmp_path / "tiny.gguf"), 0).open()
+    paths = split(tmp_path, 3)
+    sources = [locate(str(path), 0) for path in paths]
+    assert {(s.name, s.identity, s.fingerprint) for s in sources} == {
+        ("tiny", str(paths[0]), sources[0].fingerprint)
+    }
+    joined = sources[2].open()
+    assert (joined.config, joined.files) == (whole.config, whole.files)
+    for spec in whole.config.tensors():
+        assert torch.equal(joined.read(spec.name), whole.read(spec.name))
+
+
+def test_a_split_file_that_misses_a_part_is_refused_by_that_part_s_name(tmp_path: Path) -> None:
+    write(tmp_path / "tiny.gguf", build("llama"), "llama")
+    paths = split(tmp_path, 3)
+    paths[1].unlink()
+    with pytest.raises(ModelError, match=r"tiny-00002-of-00003\.gguf: this part is missing"):
+        locate(str(paths[2]), 0)
+
+
+def test_parts_under_each_other_s_names_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "tiny.gguf", build("llama"), "llama")
+    first, second = split(tmp_path, 2)
+    first.rename(tmp_path / "kept")
+    second.rename(first)
+    (tmp_path / "kept").rename(second)
+    with pytest.raises(ModelError, match=r"part 1 of 2 .counted from 0., by its name part 0 of 2"):
+        locate(str(first), 0).open()
+
+
+def test_a_part_under_another_name_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "tiny.gguf", build("llama"), "llama")
+    first, _ = split(tmp_path, 2)
+    first.rename(tmp_path / "renamed.gguf")
+    with pytest.raises(ModelError, match="part 0 of 2 "):
+        locate(str(tmp_path / "renamed.gguf"), 0).open()
 
 
 def test_the_row_order_of_llama_files_is_undone() -> None:

@@ -89,10 +89,11 @@ def test_an_added_token_beyond_a_gguf_file_s_rows_is_told(
     kind: TokenType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = gguf_file(tmp_path / "m.gguf", monkeypatch, kind)
-    added, eos = warnings_of(path)
+    added, eos, none = warnings_of(path)
     assert f"{path}: 1 added tokens" in added
     assert f"'<extra>' with id {VOCAB_SIZE}" in added
     assert f"eos id {VOCAB_SIZE + 7} is ignored" in eos
+    assert "no end-of-sequence token" in none
 
 
 def test_an_ordinary_token_beyond_a_gguf_file_s_rows_refuses_the_file(

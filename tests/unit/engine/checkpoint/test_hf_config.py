@@ -129,7 +129,7 @@ def test_a_missing_field_is_named() -> None:
     ids=str,
 )
 def test_a_config_that_describes_no_model_is_refused(changes: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match=r"a-model: config\.json describes no model: ."):
+    with pytest.raises(ModelError, match=r"a-model: config\.json(:| describes no model:) ."):
         read(**changes)
 
 

@@ -37,6 +37,10 @@ def tokenizer(pre: str, bos_id: int | None = None) -> Tokenizer:
         ("gpt-2", ["1234"]),
         ("smollm", ["1", "2", "3", "4"]),
         ("qwen2", ["1", "2", "3", "4"]),
+        ("starcoder", ["1", "2", "3", "4"]),
+        ("tekken", ["1", "2", "3", "4"]),
+        ("gpt-4o", ["12", "3", "4"]),
+        ("llama3", ["12", "3", "4"]),
         ("llama-bpe", ["12", "3", "4"]),  # runs of up to three: 123, 4
     ],
 )
@@ -63,8 +67,32 @@ def test_qwen2_composes_characters_first() -> None:
 
 
 def test_a_pretokenizer_that_we_do_not_know_is_refused_by_name() -> None:
-    with pytest.raises(ModelError, match="'tekken' is not supported"):
-        tokenizer("tekken")
+    for pre in ("default", "no-such-rule"):
+        with pytest.raises(ModelError, match=f"pre-tokenizer '{pre}' is not supported"):
+            tokenizer(pre)
+
+
+TEXT = "HelloWorld don't DON'T x/\n\n  12345 é日本 \U0001f600!/ \t\n end  "
+
+
+@pytest.mark.parametrize(
+    ("pre", "pieces"),
+    [
+        (
+            "tekken",
+            "Hello|World| don|'t| DON|'T| x|/\n\n| | |1|2|3|4|5| é日本| \U0001f600!/| \t\n| end|  ",
+        ),
+        (
+            "gpt-4o",
+            "Hello|World| don't| DON'T| x|/\n\n| | |123|45| é日本| \U0001f600!/| \t\n| end|  ",
+        ),
+    ],
+)
+def test_rules_by_case_cut_as_their_makers_do(pre: str, pieces: str) -> None:
+    cutter = tokenizer(pre).pre_tokenizer
+    assert cutter is not None
+    cuts = [span for _, span in cutter.pre_tokenize_str(TEXT)]
+    assert [TEXT[begin:end] for begin, end in cuts] == pieces.split("|")
 
 
 def test_the_byte_tokenizer_gives_each_byte_its_own_value() -> None:
