@@ -35,16 +35,17 @@ class BodyReader:
         self,
         request: Request,
         parser: Callable[[bytes], T],
-        before: Callable[[], None] = lambda: None,
+        before: Callable[[str], None] | None = None,
     ) -> T:
-        """Read a body, ask whether it is worth parsing, and parse it: a long one off the loop.
+        """Read a body, ask `before` of its tenant, and parse it: a long one off the loop.
 
         Raises:
             RequestError: what `read` and the parser say.
             ServiceError: what `before` says.
         """
         body = await self.read(request)
-        before()
+        if before is not None:
+            before(request.state.tenant)
         if is_long(body):
             return await self._off_loop.run(parser, body)
         return parser(body)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -34,24 +33,21 @@ class Inference:
         self._service, self._bodies = service, bodies
         self._validator, self._encoder = validator, encoder
         self._grammars = GrammarChecker()
+        self._full = service.check_room  # refuses before time is spent on what a body says
 
     async def completions(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
-        call = await self._bodies.parse(request, self._validator.completion, self._room(request))
+        call = await self._bodies.parse(request, self._validator.completion, self._full)
         served = await self._check(call, request.state.tenant)
         prompts = await self._encoder.completion(call, served.tokenizer, served.context_limit)
         return await self._respond(request, call, prompts, received_ns)
 
     async def chat(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
-        call = await self._bodies.parse(request, self._validator.chat, self._room(request))
+        call = await self._bodies.parse(request, self._validator.chat, self._full)
         served = await self._check(call, request.state.tenant)
         prompts = await self._encoder.chat(call, served.tokenizer, served.context_limit)
         return await self._respond(request, call, prompts, received_ns)
-
-    def _room(self, request: Request) -> Callable[[], None]:
-        """Refuse where the queue is full, before time is spent on what the body says."""
-        return lambda: self._service.check_room(request.state.tenant)
 
     async def _check(self, call: GenerationCall, tenant: str) -> Served:
         """Check what the model and the grammar library have a say in."""
