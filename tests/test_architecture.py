@@ -46,7 +46,7 @@ HOME_OF: dict[str, set[str]] = {  # heavy third parties, and the one place each 
 FOLDERS: dict[str, list[str]] = {  # inside a package, from the top down: imports go downward only
     "costmodel": ["planning", ""],
     "engine": ["", "load", "step", "forward", "prepare", "checkpoint", "machine"],
-    "lab": ["", "experiments", "plan", "measure"],
+    "lab": ["", "experiments", "plan", "ask", "measure"],
     "loadgen": ["", "show", "report", "run", "load"],
     "server": [
         *("cli", "http", "", "answers", "text", "templates"),

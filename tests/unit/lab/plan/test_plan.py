@@ -154,13 +154,15 @@ def test_a_goal_finds_the_largest_batch_and_what_binds() -> None:
     assert roomy["itl"]["largest_batch"] == roomy["memory"]["largest_batch"] == 122
     assert roomy["itl"]["binding"] == "memory"
     tight = only(plan(*words, "--slo", "itl=10ms,ttft=100ms"))["goals"]
-    assert tight["itl"] == {"goal_ms": 10, "largest_batch": 11, "binding": "bandwidth"}
+    assert tight["itl"] == {
+        "goal_ms": 10, "largest_batch": 11, "binding": "bandwidth", "decided": True,
+    }  # fmt: skip
     assert tight["ttft"]["prompts_at_once"] == 2
     assert "IMPOSSIBLE at any batch" in text(*words, "--slo", "itl=5ms")
     short = (*SEVEN_B, "--layers", "32", "--kv-heads", "1", "--head-dim", "128", "--context", "16")
     compute = plan(*short, "--device", "a100", "--slo", "itl=10ms")
     assert only(compute)["goals"]["itl"] == {
-        "goal_ms": 10, "largest_batch": 222, "binding": "compute",
+        "goal_ms": 10, "largest_batch": 222, "binding": "compute", "decided": True,
     }  # fmt: skip
 
 
