@@ -13,7 +13,7 @@ from core.anatomy.fields import Fields, read_fields
 from core.anatomy.parts import Anatomy, anatomy_of
 from core.anatomy.read import family_of, read_anatomy, text_part
 from core.cache import PRESETS
-from core.errors import ModelError, SettingsError
+from core.errors import FloorlineError, ModelError, SettingsError
 from core.formats import WeightFormat
 from costmodel.planning.published import published_width, served_width
 from costmodel.planning.sizes import Width
@@ -78,7 +78,7 @@ def find_model(name: str) -> Place:
     """
     try:
         return _find(name)
-    except (ModelError, OSError, RuntimeError, ValueError) as error:  # a path that cannot be
+    except (FloorlineError, OSError, RuntimeError, ValueError) as error:  # a path that cannot be
         raise SettingsError(f"model {error}") from None
 
 

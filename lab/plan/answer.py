@@ -120,11 +120,16 @@ def _compute(scenario: Scenario, floor: PlanFloor) -> tuple[float | None, str | 
     return floor.compute_s * 1e3, floor.term
 
 
+def _link_ms(scenario: Scenario, floor: PlanFloor) -> float | None:
+    """Give the term of what several devices tell each other; None where it is not known."""
+    return floor.link_s * 1e3 or None if scenario.device.count > 1 else None
+
+
 def _prefill(scenario: Scenario, requests: int) -> PrefillFigures:
     floor = scenario.prefill(requests)
     floor_ms = floor.s * 1e3 if scenario.flops_known else None
     terms = (floor.memory_s * 1e3, *_compute(scenario, floor))
-    return PrefillFigures(scenario.fits(requests), floor_ms, *terms)
+    return PrefillFigures(scenario.fits(requests), floor_ms, *terms, _link_ms(scenario, floor))
 
 
 def _decode(scenario: Scenario, batch: int, price: float | None) -> DecodeFigures:
@@ -145,7 +150,7 @@ def _decode(scenario: Scenario, batch: int, price: float | None) -> DecodeFigure
         floor_ms=point.floor.s * 1e3,
         memory_ms=point.floor.memory_s * 1e3,
         compute_ms=compute_ms,
-        link_ms=point.floor.link_s * 1e3 if scenario.device.count > 1 else None,
+        link_ms=_link_ms(scenario, point.floor),
         regime=regime,
         spread_itl_ms=spread.itl_s * 1e3 if spread else None,
     )

@@ -49,6 +49,7 @@ class PrefillFigures:
     memory_ms: float
     compute_ms: float | None
     regime: str | None
+    link_ms: float | None = None  # of several devices
 
 
 @dataclass(frozen=True, slots=True)

@@ -187,13 +187,17 @@ def ttft_line(plan: PlanFigures, device: DeviceFigures) -> str:
     least = "floor" if _kv_known(plan) else "at least"
     line = (
         f"{_unfit(first.fits)}{least} {ms(first.floor_ms)} alone"
-        f" ({by_bytes}, FLOPs{of_matrices} {ms(first.compute_ms)})"
+        f" ({by_bytes}, FLOPs{of_matrices} {ms(first.compute_ms)}{_links(device, first.link_ms)})"
     )
     if plan.concurrency == 1:
         return line
     unfit = _unfit(last.fits) if first.fits else ""
     at_once = f"{ms(last.floor_ms)} for the last of {plan.concurrency:,} at once"
     return f"{line}; {unfit}{at_once}"
+
+
+def _links(device: DeviceFigures, link_ms: float | None) -> str:
+    return f", links {ms(link_ms)}" if device.devices > 1 else ""
 
 
 def itl_line(plan: PlanFigures, device: DeviceFigures) -> str:
