@@ -21,7 +21,7 @@ KERNELS := build/release
 DRIVERS := decode_driver logits_driver
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve load test test-slow check pages drivers verify-bytes sanitize soak-invariants mutants format up
+.PHONY: help setup serve load test test-slow faults check pages drivers verify-bytes sanitize soak-invariants mutants format up
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | column -t -s '|'
@@ -48,6 +48,9 @@ test: setup ## every test that is not slow
 
 test-slow: drivers ## the slow tests: the real model, real processes, NEON in an emulator
 	$(PYTEST) -m slow
+
+faults: setup ## hurt a real server in every way that takes a minute, and see that nothing is lost
+	$(BIN)/pytest tests/faults
 
 pages: setup ## write docs/metrics.md and docs/api.md from the tables that they show
 	@mkdir -p build

@@ -53,14 +53,15 @@ def load(weights: WeightFormat, threads: int, clock: str = "wall", **options: An
 
     checkpoint = locate("smollm2-135m", 0).open()
     config, packer = checkpoint.config, PanelPacker(weights)
-    stored = {spec.name: packer.store(spec, checkpoint).numpy() for spec in config.tensors()}
-    storage = packer.storage
-    packed = {
-        spec.name: stored[spec.name]
-        if spec.role is TensorRole.VECTOR
-        else PackedMatrix(stored[spec.name], spec.rows, spec.columns, storage.format_of(spec.name))
-        for spec in config.tensors()
-    }
+    storage = packer.storage_of(checkpoint)
+    packed: dict[str, Any] = {}
+    for spec in config.tensors():
+        if spec.role is TensorRole.VECTOR:
+            packed[spec.name] = checkpoint.checked(spec).float().numpy()
+            continue
+        kind = storage.format_of(spec.name)
+        data = np.concatenate(list(packer.runs(spec, checkpoint, kind)))
+        packed[spec.name] = PackedMatrix(data, spec.rows, spec.columns, kind)
     frequencies = inverse_frequencies(config.rope, config.head_dim).numpy()
     sizes: dict[str, Any] = {
         "num_blocks": NUM_BLOCKS,

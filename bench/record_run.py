@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import platform
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import msgspec
@@ -85,7 +86,7 @@ async def record() -> RealRun:
         reading = asyncio.create_task(client.run(recorder))
         recorder.send(FIRST)
         await recorder.idle.wait()
-        cost = telemetry.cost([FIRST.id]).as_dict()
+        cost = asdict(telemetry.cost([FIRST.id]))
     await reading
     return run_of(ready, recorder.steps, cost)
 

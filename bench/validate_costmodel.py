@@ -30,7 +30,7 @@ from core.request import BlockId, Request, RequestId
 from core.settings import EngineSettings, KVSettings, ModelSettings, SchedulerSettings
 from core.step import Slice, StepPlan
 from core.wire import SliceRecord
-from costmodel.floor import floor_of
+from costmodel.floor import floors_of
 from costmodel.sums import ModelSums
 from engine.load.load import Engine, load_engine
 
@@ -135,18 +135,18 @@ def measure(engine: Engine, passes: int, kind: str, batch: int, context: int, le
     )
     distinct = len({request.token_at(context + k) for request in requests for k in range(length)})
     work = sums.work(records, (), distinct)
-    floor = floor_of(work, engine.ready.peaks)
+    floors = floors_of(work, engine.ready.peaks)
     return Point(
         kind=kind,
         batch=batch,
         context=context,
         length=length,
-        bytes=work.bytes_total,
-        kv_bytes=work.kv_read_bytes + work.kv_write_bytes,
-        flops=work.flops,
-        attention_flops=work.attention_flops,
+        bytes=work.bytes_total.item(),
+        kv_bytes=(work.kv_read_bytes + work.kv_write_bytes).item(),
+        flops=work.flops.item(),
+        attention_flops=work.attention_flops.item(),
         forward_s=min(forwards_ns) / 1e9,
-        floor_s=None if floor is None else floor.s,
+        floor_s=floors.s.item() if floors.known.all() else None,
     )
 
 

@@ -11,13 +11,14 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 HOME: Final = Path(__file__).resolve().parents[1]  # the folder in which our packages lie
 _PATH: Final = "PYTHONPATH"
+_PR_SET_PDEATHSIG: Final = 1  # of <sys/prctl.h>
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,20 @@ def python_child(
         [sys.executable, "-P", "-m", module, *arguments],
         {**environment, _PATH: os.pathsep.join(path)},
     )
+
+
+def die_with_parent() -> None:
+    """Have the system kill this process when the one that started it ends, however it does.
+
+    Only Linux can; elsewhere a child ends when it next reads the pipe or socket to its parent. The
+    parent is the thread that started the child: it must live as long as the child is wanted. Where
+    it ended before this call, the pipe or socket tells.
+    """
+    import ctypes
+
+    if sys.platform == "linux":
+        with suppress(AttributeError):  # a C library without it
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 @contextmanager

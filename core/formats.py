@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 
 class WeightFormat(StrEnum):
@@ -39,7 +40,26 @@ class MatrixFormat(StrEnum):
     FP16 = "fp16"
     INT8 = "int8"  # an fp32 scale an output feature
     INT8_G32 = "int8_g32"  # an fp16 scale for 32 input features: GGUF's Q8_0
-    INT4_G32 = "int4_g32"  # an fp16 scale and minimum for 32: GGUF's Q4_0 and Q4_1
+    INT4_G32 = "int4_g32"  # an fp16 scale and minimum for 32: GGUF's Q4_1
+    # GGUF's other blocks, in exactly their own bytes
+    Q4_0 = "q4_0"
+    Q5_0 = "q5_0"
+    Q5_1 = "q5_1"
+    Q4_K = "q4_k"
+    Q5_K = "q5_k"
+    Q6_K = "q6_k"
+    IQ4_NL = "iq4_nl"
+    IQ4_XS = "iq4_xs"
+    MXFP4 = "mxfp4"
+
+
+FILE_OWN: Final = frozenset(  # held as a file has them; nothing is quantised to these
+    {
+        *(MatrixFormat.Q4_0, MatrixFormat.Q5_0, MatrixFormat.Q5_1),
+        *(MatrixFormat.Q4_K, MatrixFormat.Q5_K, MatrixFormat.Q6_K),
+        *(MatrixFormat.IQ4_NL, MatrixFormat.IQ4_XS, MatrixFormat.MXFP4),
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)

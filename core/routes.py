@@ -19,4 +19,5 @@ class Route(StrEnum):
     REQUEST = "/debug/requests/{id}"
     TOKENIZE = "/tokenize"
     DETOKENIZE = "/detokenize"
+    TOKENIZER_INFO = "/tokenizer_info"
     OPENAPI = "/openapi.json"

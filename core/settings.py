@@ -72,6 +72,9 @@ class SchedulerSettings:
         "tokens",
         "N",
     )
+    priority_across_tenants: bool = setting(
+        False, "let priority go before tenants' shares; else it orders each tenant's own requests"
+    )
     max_num_seqs: int = setting(64, "requests in one step", "requests", "N")
     max_num_batched_tokens: int | None = setting(
         None,
@@ -143,6 +146,20 @@ class HttpSettings:
         metavar="[NAME=]KEY",
         otherwise="no key",
     )
+    api_key_file: str | None = setting(
+        None,
+        "file with a [NAME=]KEY on each line, beside or instead of --api-key, which everybody on "
+        "the machine can see (ps)",
+        metavar="FILE",
+        otherwise="none",
+    )
+    scrape_key: str | None = setting(
+        None,
+        "opens /metrics, alone, and all of /debug; best given by its variable or the file",
+        metavar="KEY",
+        otherwise="any API key, or none where there is none",
+    )
+    access_log: bool = setting(True, "log a line for each request, without prompts and keys")
     max_body: str = setting("8MiB", "largest request body", "bytes", "SIZE")
     max_text: str = setting(
         "1MiB",
@@ -174,6 +191,15 @@ class HttpSettings:
     )
     max_logprobs: int = setting(20, "likeliest tokens told beside each token", "tokens", "N")
     max_stop: int = setting(4, "stop strings of one request", "strings", "N")
+    max_schema_string: int = setting(
+        2048,
+        "longest text where a JSON schema sets no end to it; 0 leaves texts and integers unbounded",
+        "characters",
+        "N",
+    )
+    open_tool_arguments: bool = setting(
+        False, "let enforced calls have arguments that the tool's schema does not name"
+    )
     header_timeout: float = setting(
         10.0, "time in which a request's head must come", "seconds", "S"
     )

@@ -66,7 +66,11 @@ class Remeasure(msgspec.Struct, frozen=True, array_like=True, tag="remeasure"):
     """A step got under its floor: measure the peaks anew. An engine that has work ignores it."""
 
 
-ToEngine = Start | Submit | Finish | Abort | Drain | Remeasure
+class Ping(msgspec.Struct, frozen=True, array_like=True, tag="ping"):
+    """Is the loop alive? Answered by `Pong`, once the step under way has ended."""
+
+
+ToEngine = Start | Submit | Finish | Abort | Drain | Remeasure | Ping
 
 
 # ── engine → server ───────────────────────────────────────────────────────────────────────────
@@ -210,7 +214,11 @@ class Measured(msgspec.Struct, frozen=True, array_like=True, tag="measured"):
     peaks: Peaks
 
 
-FromEngine = Ready | StepReport | Idle | Fault | Measured
+class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
+    """The answer to `Ping`. It says nothing of work."""
+
+
+FromEngine = Ready | StepReport | Idle | Fault | Measured | Pong
 
 
 # ── engine → whoever asks, as JSON on its standard output ────────────────────────────────────

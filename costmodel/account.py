@@ -14,12 +14,12 @@ import numpy as np
 
 from core.machine import Peaks
 from core.wire import StepReport
-from costmodel.charges import WASTE, Charge, Charges, WasteCause, charge, parts_of
-from costmodel.floor import Floor, Floors, Regime, floors_of
+from costmodel.charges import WASTE, Charges, WasteCause, charge, parts_of
+from costmodel.floor import Floors, floors_of
 from costmodel.slices import Slices, ints
 from costmodel.split import Bools, Ints, sums_by
 from costmodel.sums import ModelSums
-from costmodel.work import Work, work_of_step
+from costmodel.work import Work
 
 
 class LostCause(StrEnum):
@@ -45,52 +45,32 @@ _LOST_TO: Final[Mapping[WasteCause | None, LostCause]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepAccount:
-    """Invariant: useful_floor_ns + Σ lost_ns = wall_ns = Σ charged time, where anything ran."""
-
-    work: Work[int]
-    floor: Floor | None
-    regime: Regime | None
-    wall_ns: int
-    violation: bool  # forward < floor: the model or the peak is wrong
-    useful_floor_ns: int
-    lost_ns: Mapping[LostCause, int]
-    charges: tuple[Charge, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepAccounts:
-    """The accounts of many steps as columns: a row each, or, of `charges`, one for each part.
+    """The accounts of steps as columns: a row each, or, of `charges`, one for each part.
 
-    `lost_ns` holds the causes that occur.
+    `lost_ns` holds at least the causes that occur.
+
+    Invariant: useful_floor_ns + Σ lost_ns = wall_ns = Σ charged time, where anything ran.
     """
 
     slices: Slices
-    work: Work[Ints]
+    work: Work
     floors: Floors
     regimes: Ints  # places in `REGIMES`; past its end where there is no floor
     wall_ns: Ints
-    violation: Bools
+    violation: Bools  # forward < floor: the model or the peak is wrong
     useful_floor_ns: Ints
     lost_ns: Mapping[LostCause, Ints]
     charges: Charges
 
-    def __getitem__(self, step: int) -> StepAccount:
-        """Take one step's account out of the columns."""
-        floor = self.floors[step]
-        always = LostCause.SAMPLE, LostCause.HOST, _shortfall(floor)
-        lost_ns = dict.fromkeys(always, 0)
-        lost_ns |= {cause: int(ns[step]) for cause, ns in self.lost_ns.items() if ns[step]}
-        return StepAccount(
-            work=work_of_step(self.work, self.slices, step),
-            floor=floor,
-            regime=None if floor is None else floor.regime(lost_ns[LostCause.HOST]),
-            wall_ns=int(self.wall_ns[step]),
-            violation=bool(self.violation[step]),
-            useful_floor_ns=int(self.useful_floor_ns[step]),
-            lost_ns=lost_ns,
-            charges=tuple(self.charges.of_step(step, self.slices.first[step])),
-        )
+    def lost_of(self, step: int) -> dict[LostCause, int]:
+        """Say where one step's time went: what every step can lose, and what this one did."""
+        by_bytes, by_flops = LostCause.MEMORY_SHORTFALL, LostCause.COMPUTE_SHORTFALL
+        shortfall = by_flops if self.floors.compute_bound[step] else by_bytes
+        if not self.floors.known[step]:
+            shortfall = LostCause.UNKNOWN_PEAK
+        always = dict.fromkeys((LostCause.SAMPLE, LostCause.HOST, shortfall), 0)
+        return always | {cause: int(ns[step]) for cause, ns in self.lost_ns.items() if ns[step]}
 
 
 def account_steps(
@@ -132,7 +112,7 @@ def account_steps(
         regimes=floors.regimes(host_ns),
         wall_ns=wall_ns,
         violation=floors.ns > forward_ns,
-        useful_floor_ns=floor_ns - sum(wasted_ns.values(), start=np.zeros_like(floor_ns)),
+        useful_floor_ns=floor_ns - sum(wasted_ns.values(), start=np.int64(0)),
         lost_ns=lost_ns,
         charges=charges,
     )
@@ -140,18 +120,12 @@ def account_steps(
 
 def _shortfalls(floors: Floors, above_ns: Ints) -> dict[LostCause, Ints]:
     """Sort the time above the floor by what made the floor."""
-    shortfalls = {
-        LostCause.MEMORY_SHORTFALL: above_ns * (floors.known & ~floors.compute_bound),
-        LostCause.COMPUTE_SHORTFALL: above_ns * floors.compute_bound,
-        LostCause.UNKNOWN_PEAK: above_ns * ~floors.known,
+    by_flops, unknown = above_ns * floors.compute_bound, above_ns * ~floors.known
+    return {
+        LostCause.MEMORY_SHORTFALL: above_ns - by_flops - unknown,
+        LostCause.COMPUTE_SHORTFALL: by_flops,
+        LostCause.UNKNOWN_PEAK: unknown,
     }
-    return {cause: ns for cause, ns in shortfalls.items() if ns.any()}
-
-
-def _shortfall(floor: Floor | None) -> LostCause:
-    if floor is None:
-        return LostCause.UNKNOWN_PEAK
-    return LostCause.MEMORY_SHORTFALL if floor.memory_bound else LostCause.COMPUTE_SHORTFALL
 
 
 def _wasted_ns(charges: Charges, slices: Slices) -> dict[LostCause, Ints]:

@@ -7,7 +7,7 @@ serve nobody are parts of their own, charged to a cause instead of a request.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -28,31 +28,11 @@ class WasteCause(StrEnum):
 WASTE: Final = (None, *WasteCause)  # a column names a cause by its place here; 0 is none
 
 
-class Part(NamedTuple):
-    """Tokens of one slice that share an account: its request's (`waste` None), or a cause's."""
-
-    slice: int
-    waste: WasteCause | None
-    start: int
-    tokens: int
-    rows: int
-
-
-class Charge(NamedTuple):
-    """One part's exact share of its step. Units: bytes, FLOPs, ns."""
-
-    part: Part
-    bytes_read: int
-    bytes_written: int
-    flops: int
-    floor_ns: int
-    time_ns: int
-
-
 class Parts(NamedTuple):
-    """Columns with a row for each part of many steps' slices, in order.
+    """Columns with a row for each part: tokens of one slice that share an account.
 
-    `slice` counts through all steps; `waste` is a place in `WASTE`.
+    That is their request's, or a cause's. `slice` counts through all steps; `waste` is a place in
+    `WASTE`.
     """
 
     step: Ints
@@ -61,10 +41,15 @@ class Parts(NamedTuple):
     start: Ints
     tokens: Ints
     rows: Ints
+    alone: bool  # whether each step has one part
+
+    def share(self, totals: Ints, weights: Ints) -> Ints:
+        """Share each step's total among its parts, exactly."""
+        return totals if self.alone else split_exactly(totals, weights, self.step)
 
 
 class Charges(NamedTuple):
-    """Columns with a row for each part."""
+    """Columns with a row for each part: its exact share of its step. Units: bytes, FLOPs, ns."""
 
     parts: Parts
     bytes_read: Ints
@@ -72,14 +57,6 @@ class Charges(NamedTuple):
     flops: Ints
     floor_ns: Ints
     time_ns: Ints
-
-    def of_step(self, step: int, first_slice: int) -> Iterator[Charge]:
-        """Take one step's charges out of the columns; its slices count from 0 again."""
-        begin, end = np.searchsorted(self.parts.step, (step, step + 1))
-        columns = (*self.parts[1:], *self[1:])
-        for row in zip(*(column[begin:end].tolist() for column in columns), strict=True):
-            slice, waste, start, tokens, rows, *shares = row
-            yield Charge(Part(slice - first_slice, WASTE[waste], start, tokens, rows), *shares)
 
 
 def parts_of(slices: Slices, wasted: Sequence[Mapping[int, WasteCause]]) -> Parts:
@@ -90,7 +67,8 @@ def parts_of(slices: Slices, wasted: Sequence[Mapping[int, WasteCause]]) -> Part
     """
     waste, every = np.zeros(len(slices.step), np.int64), np.arange(len(slices.step))
     if not (any(wasted) or slices.recomputed.any()):
-        return Parts(slices.step, every, waste, slices.start, slices.length, slices.rows)
+        own = slices.start, slices.length, slices.rows
+        return Parts(slices.step, every, waste, *own, slices.alone)
     for step, causes in enumerate(wasted):
         for place, cause in causes.items():
             waste[slices.first[step] + place] = WASTE.index(cause)
@@ -108,12 +86,13 @@ def parts_of(slices: Slices, wasted: Sequence[Mapping[int, WasteCause]]) -> Part
         start=slices.start[index] + np.where(rest, again, 0),
         tokens=np.where(lead, again, np.where(rest, length - again, length)),
         rows=np.where(lead, 0, slices.rows[index]),
+        alone=slices.alone and not cut.any(),
     )
 
 
 def charge(
     sums: ModelSums,
-    work: Work[Ints],
+    work: Work,
     parts: Parts,
     *,
     floor_ns: Ints,
@@ -124,20 +103,20 @@ def charge(
 
     Invariant: every column sums, over a step's parts, to the step's own number, to the unit.
     """
-    step, tokens, rows = parts.step, parts.tokens, parts.rows
-    read = split_exactly(work.weights_bytes + work.embedding_bytes, tokens, step)
-    read += split_exactly(work.lm_head_bytes, rows, step)
-    own = np.asarray(work.kv_read_bytes_by_slice)
-    read += split_exactly(own, tokens, parts.slice)  # by tokens, where a slice was cut
+    tokens, rows, own = parts.tokens, parts.rows, work.kv_read_bytes_by_slice
+    if len(own) < len(tokens):  # a slice was cut
+        own = split_exactly(own, tokens, parts.slice)
+    read = parts.share(work.weights_bytes + work.embedding_bytes, tokens) + own
+    read += parts.share(work.lm_head_bytes, rows)
     written = tokens * sums.kv_token_bytes
     flops = tokens * sums.linear_flops_per_token + rows * sums.lm_head_flops_per_row
     flops += sums.attention_flops(parts.start, tokens)
-    keys = np.where(by_bytes[step], read + written, flops)
+    keys = np.where(by_bytes[parts.step], read + written, flops)
     return Charges(
         parts=parts,
         bytes_read=read,
         bytes_written=written,
         flops=flops,
-        floor_ns=split_exactly(floor_ns, keys, step),
-        time_ns=split_exactly(time_ns, keys, step),
+        floor_ns=parts.share(floor_ns, keys),
+        time_ns=parts.share(time_ns, keys),
     )

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 
 from core.formats import CheckpointBytes, KVFormat, MatrixFormat, Storage
 from core.model import ModelConfig
-from core.request import RequestId
-from core.wire import Ready, SliceRecord
+from core.wire import Ready
 from costmodel.floor import floor_of
 from costmodel.sums import ModelSums
 
@@ -35,12 +34,9 @@ def larger_copy(ready: Ready) -> LargerCopy | None:
     held_bytes = sums.step_weight_bytes
     if held_bytes <= checkpoint.step_bytes:
         return None
-    token = SliceRecord(
-        RequestId("token"), start=0, length=1, rows=1, cached=0, recomputed=0, blocks=0
-    )
-    work = sums.work((token,), (), distinct_token_ids=1)
-    of_file = replace(work, weights_bytes=checkpoint.step_bytes, lm_head_bytes=0, embedding_bytes=0)
-    held, own = floor_of(work, ready.peaks), floor_of(of_file, ready.peaks)
+    step = sums.uniform_step(1, context=0, tokens=1)
+    of_file = replace(step, weight_bytes=checkpoint.step_bytes)
+    held, own = floor_of(step, ready.peaks), floor_of(of_file, ready.peaks)
     return LargerCopy(
         checkpoint.step_bytes,
         held_bytes,

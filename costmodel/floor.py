@@ -13,6 +13,7 @@ import numpy as np
 
 from core.machine import MemoryLevel, Peak, Peaks
 from costmodel.split import Bools, Floats, Ints
+from costmodel.sums import StepTotals
 from costmodel.work import Work
 
 
@@ -28,7 +29,7 @@ _MEMORY, _COMPUTE, _OVERHEAD = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Both terms of a step's floor.
+    """Both terms of one step's floor, in plain numbers: what plans and predictions ask for.
 
     Units: seconds.
     """
@@ -42,54 +43,20 @@ class Floor:
         return max(self.memory_s, self.compute_s)
 
     @property
-    def ns(self) -> int:
-        """The floor in whole nanoseconds, rounded down so that it stays a lower bound."""
-        return int(self.s * 1e9)
-
-    @property
     def memory_bound(self) -> bool:
         return self.memory_s >= self.compute_s
-
-    def regime(self, host_ns: int) -> Regime:
-        if host_ns > self.ns:
-            return Regime.OVERHEAD
-        return Regime.MEMORY if self.memory_bound else Regime.COMPUTE
 
 
 @dataclass(frozen=True, slots=True)
 class Floors:
-    """The floors of many steps as columns; NaN where a peak that is needed is unknown.
-
-    Invariant: each row says what its `Floor` does.
-    """
+    """The floors of steps that ran, as columns; NaN where a peak that is needed is unknown."""
 
     memory_s: Floats
     compute_s: Floats
-    in_cache: Bools
-
-    def __getitem__(self, step: int) -> Floor | None:
-        memory_s, compute_s = float(self.memory_s[step]), float(self.compute_s[step])
-        if math.isnan(memory_s + compute_s):
-            return None
-        level = MemoryLevel.CACHE if self.in_cache[step] else MemoryLevel.DRAM
-        return Floor(memory_s, compute_s, level)
-
-    @property
-    def s(self) -> Floats:
-        return np.maximum(self.memory_s, self.compute_s)
-
-    @property
-    def known(self) -> Bools:
-        return ~np.isnan(self.s)
-
-    @property
-    def ns(self) -> Ints:
-        """As `Floor.ns`; 0 where there is none."""
-        return (np.where(self.known, self.s, 0.0) * 1e9).astype(np.int64)
-
-    @property
-    def compute_bound(self) -> Bools:
-        return self.memory_s < self.compute_s
+    s: Floats
+    known: Bools
+    ns: Ints  # rounded down, so that it stays a lower bound; 0 where there is none
+    compute_bound: Bools
 
     def regimes(self, host_ns: Ints) -> Ints:
         """Give each step's place in `REGIMES`; past its end where there is no floor."""
@@ -98,22 +65,26 @@ class Floors:
         return np.where(self.known, places, len(REGIMES))
 
 
-def floor_of(work: Work[int], peaks: Peaks) -> Floor | None:
-    """Divide work by peaks; None where a peak that is needed is unknown: never a made-up floor.
+def floor_of(step: StepTotals, peaks: Peaks) -> Floor | None:
+    """Divide a step's sums by peaks; None where a peak that is needed is unknown."""
+    level, peak = memory_peak(step.bytes, peaks)
+    if peak is None or peaks.flops is None:
+        return None
+    return Floor(step.bytes / peak.per_s, step.flops / peaks.flops.per_s, level)
+
+
+def floors_of(work: Work, peaks: Peaks) -> Floors:
+    """Divide the work of each step by peaks; never by a made-up one.
 
     A step that fits into the cache is held against the cache's bandwidth.
     """
-    level, peak = memory_peak(work.bytes_read, peaks)
-    if peak is None or peaks.flops is None:
-        return None
-    return Floor(work.bytes_total / peak.per_s, work.flops / peaks.flops.per_s, level)
-
-
-def floors_of(work: Work[Ints], peaks: Peaks) -> Floors:
-    """Divide the work of many steps by peaks, each as `floor_of` does."""
     in_cache = work.bytes_read <= (-1 if peaks.cache is None else peaks.cache_bytes)
     per_s = np.where(in_cache, _cache_rates(work.bytes_read, peaks), _rate(peaks.dram))
-    return Floors(work.bytes_total / per_s, work.flops / _rate(peaks.flops), in_cache)
+    memory_s, compute_s = work.bytes_total / per_s, work.flops / _rate(peaks.flops)
+    s = np.maximum(memory_s, compute_s)
+    known = ~np.isnan(s)
+    ns = (np.where(known, s, 0.0) * 1e9).astype(np.int64)
+    return Floors(memory_s, compute_s, s, known, ns, memory_s < compute_s)
 
 
 def _rate(peak: Peak | None) -> float:
@@ -128,7 +99,10 @@ def _cache_rates(bytes_read: Ints, peaks: Peaks) -> Floats:
 
 
 def memory_peak(bytes_read: int, peaks: Peaks) -> tuple[MemoryLevel, Peak | None]:
-    """Choose the memory that the bytes can be read from when the same step ran just before."""
+    """Choose the memory that the bytes can be read from when the same step ran just before.
+
+    Cost: the engine asks between steps, where columns of one number would take ten times as long.
+    """
     if peaks.cache is None or bytes_read > peaks.cache_bytes:
         return MemoryLevel.DRAM, peaks.dram
     if not peaks.cache_curve:

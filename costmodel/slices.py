@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from core.wire import SharedRun, SliceRecord, StepReport
-from costmodel.split import Ints
+from costmodel.split import Bools, Ints, sums_by
 
 
 class Ran(NamedTuple):
@@ -31,6 +31,7 @@ class Slices:
     """
 
     counts: Ints
+    alone: bool  # whether each step has one slice
     first: Ints
     distinct_token_ids: Ints
     shared: Sequence[Sequence[SharedRun]]
@@ -45,6 +46,10 @@ class Slices:
     def steps(self) -> int:
         return len(self.shared)
 
+    def by_step(self, values: Ints | Bools) -> Ints:
+        """Sum a column of slices up for each step."""
+        return values * 1 if self.alone else sums_by(self.step, values, self.steps)
+
 
 def ints(values: Iterable[int]) -> Ints:
     return np.fromiter(values, np.int64)
@@ -54,9 +59,12 @@ def slices_of(steps: Sequence[StepReport | Ran]) -> Slices:
     """Take the columns of steps in their order."""
     counts = ints([len(step.slices) for step in steps])
     pieces = [piece for step in steps for piece in step.slices]
+    first = np.zeros(len(steps) + 1, np.int64)
+    np.cumsum(counts, out=first[1:])
     return Slices(
         counts=counts,
-        first=np.concatenate([[0], np.cumsum(counts)]),
+        alone=bool((counts == 1).all()),
+        first=first,
         distinct_token_ids=ints([step.distinct_token_ids for step in steps]),
         shared=[step.shared for step in steps],
         step=np.repeat(np.arange(len(steps)), counts),

@@ -5,7 +5,7 @@ Many totals are shared at once, each among the rows of its group.
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import numpy.typing as npt
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+Count = TypeVar("Count", int, Ints)  # a number, or a column of them
 
 _MAX_TOTAL: Final = 2**50
 _MAX_WEIGHTS: Final = 2**61
@@ -23,6 +24,16 @@ def sums_by(group: Ints, values: Ints | Bools, count: int) -> Ints:
     sums = np.zeros(count, np.int64)
     np.add.at(sums, group, values)
     return sums
+
+
+def columns_by(group: Ints, columns: Ints, count: int) -> Ints:
+    """Sum each of some columns by group, as `sums_by` does one.
+
+    Shapes: columns [columns, rows]; what is returned [columns, count].
+    """
+    sums = np.zeros(len(columns) * count, np.int64)
+    np.add.at(sums, (group + count * np.arange(len(columns))[:, None]).ravel(), columns.ravel())
+    return sums.reshape(len(columns), count)
 
 
 def split_exactly(totals: Ints, weights: Ints, group: Ints) -> Ints:
@@ -42,8 +53,6 @@ def split_exactly(totals: Ints, weights: Ints, group: Ints) -> Ints:
     total, whole = totals[group], sums[group]
     if np.any((whole <= 0) & (total != 0)):
         raise ValueError("no positive weight to share by")
-    if len(group) == len(totals) and (group[1:] > group[:-1]).all():  # each has a group of its own
-        return total
     whole = np.maximum(whole, 1)
     shares = (total * (weights / whole)).astype(np.int64)
     rests = total * weights - shares * whole

@@ -24,20 +24,35 @@ _KV_SCALE_BYTES: Final[Mapping[KVFormat, int]] = MappingProxyType(  # of a kv-he
 )
 
 
+_BLOCKS: Final[Mapping[MatrixFormat, tuple[int, int]]] = MappingProxyType(
+    {  # columns of a block, and its bytes. Source: ggml-common.h
+        MatrixFormat.INT8_G32: (GROUP_COLUMNS, 34),
+        MatrixFormat.INT4_G32: (GROUP_COLUMNS, 20),
+        MatrixFormat.Q4_0: (GROUP_COLUMNS, 18),
+        MatrixFormat.Q5_0: (GROUP_COLUMNS, 22),
+        MatrixFormat.Q5_1: (GROUP_COLUMNS, 24),
+        MatrixFormat.Q4_K: (256, 144),
+        MatrixFormat.Q5_K: (256, 176),
+        MatrixFormat.Q6_K: (256, 210),
+        MatrixFormat.IQ4_NL: (GROUP_COLUMNS, 18),
+        MatrixFormat.IQ4_XS: (256, 136),
+        MatrixFormat.MXFP4: (GROUP_COLUMNS, 17),
+    }
+)
+
+
 def row_bytes(columns: int, kind: MatrixFormat) -> int:
-    """Size one row, scales and minima included; groups of columns are whole."""
-    groups = -(-columns // GROUP_COLUMNS)
+    """Size one row, scales and minima included; blocks of columns are whole."""
     match kind:
         case MatrixFormat.FP32:
             return 4 * columns
         case MatrixFormat.FP16:
             return 2 * columns
         case MatrixFormat.INT8:
-            return 4 + groups * GROUP_COLUMNS
-        case MatrixFormat.INT8_G32:
-            return groups * (2 + GROUP_COLUMNS)
-        case MatrixFormat.INT4_G32:
-            return groups * (2 + 2 + GROUP_COLUMNS // 2)
+            return 4 + -(-columns // GROUP_COLUMNS) * GROUP_COLUMNS
+        case _:
+            block_columns, block_bytes = _BLOCKS[kind]
+            return -(-columns // block_columns) * block_bytes
 
 
 def stored_bytes(rows: int, columns: int, kind: MatrixFormat, panels: bool = False) -> int:

@@ -18,9 +18,9 @@ from core.formats import KVFormat, Storage
 from core.model import ModelConfig, TensorRole
 from core.wire import SharedRun, SliceRecord
 from costmodel.slices import Ran, Slices, slices_of
-from costmodel.split import Ints, sums_by
+from costmodel.split import Count, Ints
 from costmodel.storage import row_bytes, store_bytes_per_token, weight_bytes
-from costmodel.work import Count, Work, work_of_step
+from costmodel.work import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,27 +190,25 @@ class ModelSums:
 
     def work(
         self, slices: Sequence[SliceRecord], shared: Sequence[SharedRun], distinct_token_ids: int
-    ) -> Work[int]:
-        """Sum one step. A step without slices moves nothing."""
-        columns = slices_of([Ran(slices, shared, distinct_token_ids)])
-        return work_of_step(self.works(columns), columns, 0)
+    ) -> Work:
+        """Sum one step, as columns of one row. A step without slices moves nothing."""
+        return self.works(slices_of([Ran(slices, shared, distinct_token_ids)]))
 
-    def works(self, slices: Slices) -> Work[Ints]:
+    def works(self, slices: Slices) -> Work:
         """Sum many steps, a row each."""
-        step, count = slices.step, slices.steps
-        tokens = sums_by(step, slices.length, count)
-        rows = sums_by(step, slices.rows, count)
+        tokens, rows = slices.by_step(slices.length), slices.by_step(slices.rows)
         attention = self.attention_flops(slices.start, slices.length)
         kv_read_bytes = self._kv_read_bytes(slices)
         return Work(
+            tokens=tokens,
             weights_bytes=np.where(tokens > 0, self.layers_bytes, 0),
             lm_head_bytes=np.where(rows > 0, self.lm_head_bytes, 0),
             embedding_bytes=slices.distinct_token_ids * self.embedding_row_bytes,
-            kv_read_bytes=sums_by(step, kv_read_bytes, count),
+            kv_read_bytes=slices.by_step(kv_read_bytes),
             kv_read_bytes_by_slice=kv_read_bytes,
             kv_write_bytes=tokens * self.kv_token_bytes,
             linear_flops=tokens * self.linear_flops_per_token,
-            attention_flops=sums_by(step, attention, count),
+            attention_flops=slices.by_step(attention),
             lm_head_flops=rows * self.lm_head_flops_per_row,
         )
 
@@ -254,10 +252,12 @@ def _groups(anatomy: Anatomy, store_bytes: Callable[[KVSpec], int]) -> tuple[Lay
 
 def attended_pairs(start: Count, length: Count, window: int | None) -> Count:
     """Sum min(start + j, window) over j = 1..length: positions that the new tokens look at."""
-    past = length * 0 if window is None else _above(start + length, window)
-    growing = _above(length, past)  # tokens that do not yet see a whole window
-    pairs = growing * start + growing * (growing + 1) // 2
-    return pairs if window is None else pairs + (length - growing) * window
+    if window is None:
+        return length * start + length * (length + 1) // 2
+    # tokens that do not yet see a whole window
+    growing = _above(length, _above(start + length, window))
+    pairs = attended_pairs(start, growing, None)
+    return pairs + (length - growing) * window
 
 
 def _above(number: Count, limit: Count | int) -> Count:

@@ -9,7 +9,9 @@ import os
 import signal
 import socket
 import sys
+from typing import NoReturn
 
+from core.children import die_with_parent
 from core.errors import ModelError, SettingsError
 from core.formats import WeightFormat
 from core.wire import Description, description_to_json
@@ -32,7 +34,8 @@ def main() -> int:
     return _serve(arguments.fd)
 
 
-def _serve(fd: int) -> int:
+def _serve(fd: int) -> NoReturn:
+    die_with_parent()
     # A service manager signals all processes; this one ends when the server has drained it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -42,7 +45,9 @@ def _serve(fd: int) -> int:
     from engine.process import serve
 
     logging.basicConfig(level=logging.INFO, format="floorline: %(message)s")
-    return serve(socket.socket(fileno=fd))
+    status = serve(socket.socket(fileno=fd))
+    logging.shutdown()
+    os._exit(status)  # at once: there is nothing to keep, and the server waits for the exit
 
 
 def _give_way() -> None:

@@ -22,6 +22,8 @@ from core.wire import (
     FromEngine,
     Idle,
     Measured,
+    Ping,
+    Pong,
     PoolState,
     Remeasure,
     Segments,
@@ -128,6 +130,8 @@ class EngineLoop:
                 )
             case Abort(id):
                 self._note(self._withdraw(id, FinishReason.ABORTED) or self._scheduler.abort(id))
+            case Ping():
+                self._send(Pong())
             case Drain():
                 self._draining = True
                 self._measurement.drop()
@@ -138,7 +142,13 @@ class EngineLoop:
                 self._closed = True
 
     def _submit(self, message: Submit) -> None:
-        """Queue a request, or end it alone if the model cannot run it."""
+        """Queue a request, or end it alone if the model cannot run it.
+
+        An id that is live already is ignored: its one end is that of the first.
+        """
+        if self._scheduler.has(message.id) or message.id in self._compiling:
+            log.error("%s was submitted twice; the second is ignored", message.id)
+            return
         if fault := self._fault_in(message):
             self._note(Ended(message.id, FinishReason.FAILED, fault))
             return

@@ -18,18 +18,23 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from core.errors import InvalidValue
 from core.model import ModelConfig
 from core.request import Grammar, GrammarKind
-from grammar.vocabulary import within_vocabulary
+from grammar.vocabulary import special_texts, within_vocabulary
 
 log = logging.getLogger("floorline.engine")
 
 MAX_TEXT_BYTES: Final = 64 * 1024
 _MAX_MESSAGE: Final = 300  # characters of the library's own words
+_ADVICE: Final = {  # it names options that no request has
+    "Enable 'coerce_one_of' option to approximate oneOf with anyOf": "Use anyOf, or branches of "
+    "which no two can fit",
+}
 _KEPT: Final = 32  # compiled grammars
 
-# Work is counted, and too much of it is an error. A lexer state takes 1 to 2 kB. With so many items
-# the worst mask found took 0.2 s, once, since the error lasts.
+# Work is counted, and too much of it is an error. A lexer state takes 0.5 to 2 kB. Each character
+# of a text with a bound takes nine of them: about 3,500 in all, equal bounds once.
+# With so many items the worst mask found took 0.2 s, once, since the error lasts.
 _LIMITS: Final = LLParserLimits(
-    max_lexer_states=25_000, step_max_items=10_000, verbose_errors=False
+    max_lexer_states=32_000, step_max_items=10_000, verbose_errors=False
 )
 
 # White space only where one blank is usual: unbounded, a model may emit it until its length ends.
@@ -114,8 +119,11 @@ class Matcher:
 class GrammarCompiler:
     """Compiles grammars for one vocabulary. Safe to call from several threads."""
 
-    def __init__(self, tokenizer: LLTokenizer, end_token_ids: Iterable[int]) -> None:
+    def __init__(
+        self, tokenizer: LLTokenizer, end_token_ids: Iterable[int], special: Iterable[str] = ()
+    ) -> None:
         self._tokenizer, self._end_token_ids = tokenizer, frozenset(end_token_ids)
+        self._special = tuple(special)  # texts of special tokens
         self._compiled = functools.lru_cache(_KEPT)(self._compile)
 
     @classmethod
@@ -133,7 +141,7 @@ class GrammarCompiler:
         tokenizer = LLTokenizer(known, n_vocab=config.vocab_size, eos_token=ends)
         if tokenizer.vocab_size != config.vocab_size:  # its masks would not fit the logits
             raise ValueError(f"the library reads {tokenizer.vocab_size} ids from its tokenizer")
-        return cls(tokenizer, ends)
+        return cls(tokenizer, ends, special_texts(text))
 
     def compile(self, grammar: Grammar) -> Matcher:
         """Give a matcher at the start of an output.
@@ -146,10 +154,36 @@ class GrammarCompiler:
         return Matcher(matcher, self._tokenizer.vocab_size, self._end_token_ids)
 
     def _compile(self, grammar: Grammar) -> LLMatcher:
-        matcher = LLMatcher(self._tokenizer, _library_text(grammar), log_level=0, limits=_LIMITS)
+        text = _library_text(grammar)
+        if self._may_spell_special(grammar.text):
+            text = _unforced(text)
+        matcher = LLMatcher(self._tokenizer, text, log_level=0, limits=_LIMITS)
         if matcher.is_error():
             raise _fault(grammar, matcher.get_error())
         return matcher
+
+    def _may_spell_special(self, text: str) -> bool:
+        """Say whether the text of a special token may be among what the grammar allows."""
+        plain = text.replace("\\", "")
+        escaped = "\\u" in text or "\\x" in text
+        return escaped or any(special in plain for special in self._special)
+
+
+def _unforced(library_text: str) -> str:
+    """Have the library list all tokens that fit, also where one text alone may follow.
+
+    It would encode that text, and read a special token in it, which then fits nothing: what the
+    grammar says is text.
+    """
+    option = '\n%llguidance {"no_forcing": true}\n'  # last, so that it holds whatever stands before
+    try:
+        (inner,) = json.loads(library_text)["grammars"]
+    except ValueError:  # it is Lark as it stands
+        return library_text + option
+    lark = inner["lark_grammar"]
+    if lark is None:
+        lark = f"start: %json {json.dumps(inner['json_schema'], ensure_ascii=False)}"
+    return str(lark) + option
 
 
 def _library_text(grammar: Grammar) -> str:
@@ -180,6 +214,8 @@ def _any_of(choices: object) -> str:
 
 
 def _fault(grammar: Grammar, message: str) -> InvalidValue:
+    for theirs, ours in _ADVICE.items():
+        message = message.replace(theirs, ours)
     return InvalidValue(f"{grammar.kind}: {_one_line(message)}")
 
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Final
 
-from core.children import python_child
+from core.children import die_with_parent, python_child
 from core.errors import InvalidValue
 from core.request import Grammar, GrammarKind
 from grammar.compile import validate
@@ -49,6 +49,7 @@ def try_grammar(grammar: Grammar) -> None:
 
 
 def main() -> int:
+    die_with_parent()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1))
     text = sys.stdin.buffer.read().decode()

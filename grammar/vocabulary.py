@@ -20,3 +20,9 @@ def within_vocabulary(tokenizer_json: str, vocab_size: int) -> str:
     except (KeyError, TypeError) as error:
         raise ValueError(f"tokenizer.json describes no tokenizer: {error!r}") from error
     return json.dumps({**description, "added_tokens": kept})
+
+
+def special_texts(tokenizer_json: str) -> list[str]:
+    """Give the texts of the special tokens."""
+    tokens = json.loads(tokenizer_json).get("added_tokens", ())
+    return [token["content"] for token in tokens if token.get("special")]

@@ -16,6 +16,7 @@ from costmodel.storage import GROUP_COLUMNS, PANEL_ROWS, stored_bytes
 Array = npt.NDArray[Any]
 
 QUAD_COLUMNS: Final = 4  # consecutive k in one 32-bit lane
+FIVE_BITS: Final = frozenset({MatrixFormat.Q5_0, MatrixFormat.Q5_1, MatrixFormat.Q5_K})
 BYTE_ZERO: Final = 0x80  # the byte that stands for 0 in int8 and int8_g32
 
 
@@ -29,7 +30,11 @@ class PackedMatrix(NamedTuple):
 
 
 def pack(weights: Array, target: MatrixFormat) -> PackedMatrix:
-    """Quantise where `target` asks for it, and pack. `weights` is fp32 [N, K]."""
+    """Quantise where `target` asks for it, and pack. `weights` is fp32 [N, K].
+
+    Raises:
+        ValueError: a format that only files have; `gguf_blocks.repack` lays those out.
+    """
     match target:
         case MatrixFormat.FP32 | MatrixFormat.FP16:
             return pack_floats(weights, target)
@@ -39,6 +44,8 @@ def pack(weights: Array, target: MatrixFormat) -> PackedMatrix:
             return pack_int8_groups(*quantise_int8_groups(weights))
         case MatrixFormat.INT4_G32:
             return pack_int4_groups(*quantise_int4_groups(weights))
+        case _:
+            raise ValueError(f"nothing is quantised as {target}: it is a file's own format")
 
 
 def pack_floats(weights: Array, target: MatrixFormat) -> PackedMatrix:
@@ -78,6 +85,43 @@ def pack_int4_groups(values: Array, scales: Array, minima: Array) -> PackedMatri
     body = both.reshape(*both.shape[:2], -1)
     header = np.concatenate([_header(scales), _header(minima)], axis=-1)
     return _packed(_joined(header, body), rows, columns, MatrixFormat.INT4_G32)
+
+
+def pack_coded(
+    codes: Array, headers: Array, target: MatrixFormat, factors: Array | None = None
+) -> PackedMatrix:
+    """Pack codes [N, K] of 0…63 as `layout.h` has them in the format `target`.
+
+    `headers` [panels, B, bytes] are those of blocks; `factors` [panels, bytes] begins a panel.
+    """
+    rows, columns = codes.shape
+    quads = _byte_panels(codes)  # [panels, G, 8, 16, 4]
+    low, high = np.split(quads & 15, 2, axis=2)
+    parts = [low | (high << 4)]
+    if target in FIVE_BITS:
+        parts.append(_or_shifted(quads >> 4, 1))
+    elif target is MatrixFormat.Q6_K:
+        parts += [_or_shifted(half, 2) for half in np.split(quads >> 4, 2, axis=2)]
+    groups = np.concatenate([part.reshape(*quads.shape[:2], -1) for part in parts], axis=-1)
+    blocks = groups.reshape(*headers.shape[:2], -1)
+    panels = np.concatenate([headers, blocks], axis=-1).reshape(len(headers), -1)
+    whole = panels if factors is None else np.concatenate([factors, panels], axis=-1)
+    return _packed(whole, rows, columns, target)
+
+
+def side_by_side(numbers: Array) -> Array:
+    """Bring [N, B, ...] into headers, [panels, B, bytes]: each number beside its sixteen rows'."""
+    panels = _rows_padded(numbers).reshape(-1, PANEL_ROWS, *numbers.shape[1:])
+    lanes = np.ascontiguousarray(np.moveaxis(panels, 1, -1))  # [panels, B, ..., 16]
+    return lanes.reshape(*lanes.shape[:2], -1).view(np.uint8)
+
+
+def _or_shifted(bits: Array, width: int) -> Array:
+    """Gather the few bits of each quad in one byte: [panels, G, quads, 16, 4] without the quads."""
+    shifts = np.arange(bits.shape[2], dtype=np.uint8) * np.uint8(width)
+    moved = bits << shifts[:, None, None]
+    gathered: Array = np.bitwise_or.reduce(moved, axis=2)
+    return gathered
 
 
 def quantise_int8(weights: Array) -> tuple[Array, Array]:

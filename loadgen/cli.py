@@ -58,7 +58,9 @@ def _measure(given: Namespace, rate: float) -> Summary:
     """Run the load at one rate of several."""
     spec = replace(gather(PlanSpec, given), rate=rate)
     if not follows_rate(spec):
-        raise SettingsError("a trace, closed:N and ramp:A-B are the same load at every rate")
+        raise SettingsError(
+            "--rate does not change a trace, closed:N or ramp:A-B: nothing to compare"
+        )
     plan = make_plan(spec)
     summary = _send(given, plan, _folder(given, f"rate-{rate:g}"))
     if not given.quiet:
@@ -87,7 +89,9 @@ def run_command(given: Namespace) -> int:
     """Plan, run, report."""
     stored, load = gather(RunSpec, given).plan, flags_given(PlanSpec, given)
     if stored and load:
-        raise SettingsError(f"--plan holds the whole load: it goes without {', '.join(load)}")
+        raise SettingsError(
+            f"--plan holds the whole load and cannot be combined with {', '.join(load)}"
+        )
     plan = load_plan(stored) if stored else make_plan(gather(PlanSpec, given))
     summary = _send(given, plan, _folder(given))
     _show(given, as_json(summary), render_run(summary))
@@ -113,13 +117,17 @@ def search_command(given: Namespace) -> int:
     """Find the highest rate that meets the objectives."""
     if not gather(RunSpec, given).slo:
         raise SettingsError("search needs an objective, such as --slo ttft.p90=500ms")
-    found = sweep.search(gather(PlanSpec, given).rate or 1.0, partial(_measure, given))
+    load = gather(PlanSpec, given)
+
+    def lasts_s(rate: float) -> float:
+        return make_plan(replace(load, rate=rate)).span_s
+
+    found = sweep.search(load.rate or 1.0, partial(_measure, given), given.time_limit, lasts_s)
     lines = [render_rates(found.runs), f"highest rate that meets all: {found.passing:g}/s"]
     if found.broken:
         lines.append(f"first to break, at {found.failing:g}/s: {', '.join(found.broken)}")
-    if not found.last.valid:
-        lines.append("ended there: the client was the limit")
-    verdict = {"passing": found.passing, "failing": found.failing, "broken": found.broken}
+    lines.append(f"stopped: {found.ended}")
+    verdict = {name: getattr(found, name) for name in ("passing", "failing", "broken", "ended")}
     _show_rates(given, found.runs, "\n".join(lines), **verdict)
     if found.cut_short:
         return found.last.exit_code
@@ -140,7 +148,7 @@ def report_command(given: Namespace) -> int:
     return summary.exit_code
 
 
-COMMANDS: dict[str, Callable[[Namespace], int]] = {
+HANDLERS: dict[str, Callable[[Namespace], int]] = {
     "run": run_command,
     "sweep": sweep_command,
     "search": search_command,
@@ -154,9 +162,9 @@ COMMANDS: dict[str, Callable[[Namespace], int]] = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `loadgen`. Bad input is one line on standard error and exit code 1."""
     words = list(sys.argv[1:] if argv is None else argv)
-    name = words.pop(0) if words and words[0] in COMMANDS else "run"
+    name = words.pop(0) if words and words[0] in HANDLERS else "run"
     try:
-        return COMMANDS[name](parser_of(name).parse_args(words))
+        return HANDLERS[name](parser_of(name).parse_args(words))
     except SettingsError as error:
         print(f"loadgen: {' '.join(str(error).split())}", file=sys.stderr)
         return Exit.USAGE

@@ -1,11 +1,13 @@
-"""The flags, derived from the specs; and what other load generators say in another way."""
+"""The flags, derived from the specs; and the names that other load generators have for them."""
 
 from __future__ import annotations
 
 import argparse
+import re
 from argparse import SUPPRESS
 from collections.abc import Callable
 from dataclasses import fields
+from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Any, NoReturn, TypeVar
 
@@ -20,17 +22,33 @@ from loadgen.load.spec import (
     parse_slo,
     positive,
     server_url,
+    some_seconds,
 )
 
 URL = "http://127.0.0.1:8000"
-EPILOG = "Commands: run (the default), sweep, search, compare, plan, report, selftest."
+COMMANDS = ("run", "sweep", "search", "compare", "plan", "report", "selftest")
+EPILOG = f"Commands: {', '.join(COMMANDS).replace('run', 'run (the default)')}."
 FILES = "write run.json, requests.jsonl, run.csv, report.html"
+TIME_LIMIT_S = 1800.0
+LIMIT = "start no run that would end after (default: 30m)"
 STORED = {"compare": ("a", "b"), "report": ("folder",), "selftest": ()}  # they make no load
-OTHERS: dict[str, tuple[str, Callable[[str], str], str]] = {  # said otherwise elsewhere
-    "--burstiness": ("arrival", lambda x: _gamma(positive(x) ** -0.5), "--arrival gamma:X^-½"),
-    "--random-input-len": ("prompt", lambda x: f"={count(x)}", "--prompt =X"),
-    "--random-output-len": ("output", lambda x: f"={count(x)}", "--output =X"),
-    "--goodput": ("slo", lambda x: _goodput(x), "--slo M=…ms"),
+OTHERS: dict[str, tuple[str, Callable[[str], str], str]] = {  # names in other load generators
+    "--burstiness": (
+        "arrival",
+        lambda x: _gamma(positive(x) ** -0.5),
+        "1: Poisson, less: in bursts (--arrival gamma:1/√X)",
+    ),
+    "--random-input-len": ("prompt", lambda x: f"={count(x)}", "tokens of a prompt (--prompt =X)"),
+    "--random-output-len": (
+        "output",
+        lambda x: f"={count(x)}",
+        "tokens of an answer (--output =X)",
+    ),
+    "--goodput": (
+        "slo",
+        lambda x: _goodput(x),
+        "limits in ms, such as ttft:500 (--slo ttft=500ms)",
+    ),
 }
 S = TypeVar("S", PlanSpec, RunSpec)
 
@@ -55,7 +73,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
         )
     else:
         where = f"the server (default: {URL})"
-        url = named(server_url, "URL")
+        url = named(_url, "URL")
         parser.add_argument("url", nargs="?", default=URL, metavar="URL", type=url, help=where)
         out = named(filename, "--out")
         parser.add_argument("--out", type=out, metavar="DIR", help=FILES)
@@ -67,6 +85,11 @@ def parser_of(command: str) -> argparse.ArgumentParser:
         parser.add_argument(
             "--rates", type=rates, required=True, metavar="R,R,…", help="to measure"
         )
+    if command == "search":
+        limit = named(some_seconds, "--time-limit")
+        parser.add_argument(
+            "--time-limit", type=limit, metavar="T", default=TIME_LIMIT_S, help=LIMIT
+        )
     _add_spec(parser, PlanSpec, without="rate" if command == "sweep" else "")
     if command == "run":
         _add_others(parser)
@@ -74,7 +97,7 @@ def parser_of(command: str) -> argparse.ArgumentParser:
 
 
 def _add_others(parser: argparse.ArgumentParser) -> None:
-    """Add what other load generators say otherwise: it goes to our own flags."""
+    """Add the names of other load generators; each sets one of our own options."""
     for flag, (dest, parse, help) in OTHERS.items():
         how: dict[str, Any] = {"metavar": "X"}
         if dest == "slo":
@@ -98,6 +121,17 @@ def gather(spec: type[S], given: argparse.Namespace) -> S:
 def flags_given(spec: type[S], given: argparse.Namespace) -> list[str]:
     """Name a spec's flags that were given."""
     return [option.flag for option in options_of(spec) if hasattr(given, option.name)]
+
+
+def _url(text: str) -> str:
+    """Read the server's address, unless the word is a command with a typing error."""
+    alike = get_close_matches(text.lower(), COMMANDS, n=1)
+    if alike and not re.search(r"[.:/\[]", text):
+        if text in COMMANDS:
+            raise ValueError(f"{text!r} is a command, and comes first: loadgen {text}")
+        told = f"did you mean loadgen {alike[0]}? A host of that name is written http://{text}"
+        raise ValueError(f"there is no command {text!r}: {told}")
+    return server_url(text)
 
 
 def _positives(text: str) -> list[float]:

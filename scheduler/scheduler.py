@@ -36,8 +36,9 @@ class Scheduler:
         self._step_tokens = step_limit(limits)
         assert self._step_tokens > 0, "a step needs a token"
         self._keeps_kv = limits.kv_cache is Switch.ON
-        self._shares, self._running = Shares(), Running()
-        self._waiting = WaitingQueue(self._shares, limits.ageing_tokens)
+        across = limits.priority_across_tenants
+        self._shares, self._running = Shares(), Running(across)
+        self._waiting = WaitingQueue(self._shares, limits.ageing_tokens, across)
         self._admission = Admission(pool, limits, self._step_tokens, self._running, self._waiting)
         self._obstacle = Obstacle.BUDGET
         self._arrivals = 0
@@ -45,6 +46,10 @@ class Scheduler:
     @property
     def has_work(self) -> bool:
         return bool(self._running or self._waiting)
+
+    def has(self, id: RequestId) -> bool:
+        """Whether it runs or waits."""
+        return self._find(id) is not None
 
     def fits(self, request: Request) -> bool:
         """Whether it could run to its end alone in an empty pool."""

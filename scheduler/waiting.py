@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from core.request import Request, RequestId
 from scheduler.shares import Shares
 
 
 class WaitingQueue:
-    """A line for each class and tenant; the least served tenant of the first class is next.
+    """A line for each class and tenant; the first class of the least served tenant is next.
 
-    Ageing comes before both: the head of a line, once `ageing_tokens` were served since it got
-    there, goes before all whose lines were last served later. So no class and no tenant starves.
+    Where priority orders `across` tenants, the first class goes before shares. Ageing comes before
+    both: the head of a line, once `ageing_tokens` were served since it got there, goes before all
+    whose lines were last served later. So no class and no tenant starves.
 
     Invariant: within a line first come, first served, preempted or not.
     Cost: O(1) to add and to remove, whatever the length; O(lines) to choose.
     """
 
-    def __init__(self, shares: Shares, ageing_tokens: int) -> None:
-        self._shares, self._ageing_tokens = shares, ageing_tokens
+    def __init__(self, shares: Shares, ageing_tokens: int, across: bool = False) -> None:
+        self._shares, self._ageing_tokens, self._across = shares, ageing_tokens, across
         self._lines: dict[tuple[int, str], _Line] = {}
         self._requests: dict[RequestId, Request] = {}
 
@@ -37,13 +39,30 @@ class WaitingQueue:
     @property
     def head(self) -> Request:
         """The one to admit next, of a queue that is not empty."""
-        return min(self._lines.values(), key=self._rank).head
+        return min(self._contenders(), key=self._rank).head
+
+    def _contenders(self) -> Iterable[_Line]:
+        """Give each tenant's first class and the lines that aged; all where classes go first."""
+        if self._across:
+            return self._lines.values()
+        first: dict[str, int] = {}
+        for priority, tenant in self._lines:
+            first[tenant] = min(priority, first.get(tenant, priority))
+        return [
+            line
+            for (priority, tenant), line in self._lines.items()
+            if priority == first[tenant] or self._aged(line)
+        ]
+
+    def _aged(self, line: _Line) -> bool:
+        return self._shares.total - line.since_total >= self._ageing_tokens
 
     def _rank(self, line: _Line) -> tuple[int, int, int, int]:
         head = line.head
-        if self._shares.total - line.since_total >= self._ageing_tokens:
+        if self._aged(line):
             return 0, line.since_total, 0, head.arrival
-        return 1, head.priority, self._shares.served(head.tenant), head.arrival
+        priority = head.priority if self._across else 0
+        return 1, priority, self._shares.served(head.tenant), head.arrival
 
     def push(self, request: Request) -> None:
         """Add one that never ran: it is the last of its line."""

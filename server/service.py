@@ -77,6 +77,20 @@ class Service:
         await self.templates.close()
         self.off_loop.close()
 
+    def check_room(self, tenant: str) -> None:
+        """Refuse a request for which there is no room, whatever it says.
+
+        Raises:
+            Overloaded: all that the tenant may have in the queue is there.
+        """
+        if self._served is None or not self.supervisor.ready:
+            return
+        try:
+            self.supervisor.client().backlog.make_way(self.settings.http, tenant, [1])
+        except ServiceError:
+            self._served.telemetry.on_refused(1)
+            raise
+
     def open(self, call: GenerationCall, prompts: Prompts, tenant: str, received_ns: int) -> Answer:
         """Submit n generations per prompt.
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from core.request import FinishReason, Obstacle, RequestId
 from core.settings import STEPS_KEPT
 from core.wire import PoolState, SliceRecord, StepReport
-from costmodel.account import LostCause, StepAccount, StepAccounts
-from costmodel.floor import Regime
+from costmodel.account import LostCause, StepAccounts
+from costmodel.floor import REGIMES, Regime
+from costmodel.split import Ints
 from telemetry.bill.entry import Entry, Stage
 from telemetry.books.accounts import BurstAccounts
 from telemetry.books.facts import KINDS, Facts, StepKind
@@ -69,11 +71,14 @@ class StepView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimelineStep:
-    """A request's part of a step, and the requests that ran beside it."""
+    """A request's part of a step, the whole step's floor, and the requests that ran beside it."""
 
     index: int
     start_ns: int
     duration_ms: float
+    floor_ms: float | None
+    useful_floor_ms: float
+    lost_ms: Mapping[LostCause, float]
     start: int
     length: int
     recomputed: int
@@ -97,35 +102,44 @@ class Timeline:
     steps: Sequence[TimelineStep]
 
 
-@dataclass(frozen=True, slots=True)
-class PastStep:
+class PastStep(NamedTuple):
     report: StepReport
     kind: StepKind
     accounts: StepAccounts  # of the steps that were booked with it
     row: int  # its own among them
 
-    @property
-    def account(self) -> StepAccount:
-        return self.accounts[self.row]
-
     def slice_of(self, id: RequestId) -> SliceRecord | None:
         return next((piece for piece in self.report.slices if piece.id == id), None)
 
+    @property
+    def floor_ms(self) -> float | None:
+        floors = self.accounts.floors
+        return float(floors.s[self.row]) * 1e3 if floors.known[self.row] else None
+
+    @property
+    def useful_floor_ms(self) -> float:
+        return int(self.accounts.useful_floor_ns[self.row]) / 1e6
+
+    @property
+    def lost_ms(self) -> dict[LostCause, float]:
+        return {cause: ns / 1e6 for cause, ns in self.accounts.lost_of(self.row).items()}
+
     def view(self) -> StepView:
-        report, account = self.report, self.account
-        wall_ns, floor = account.wall_ns, account.floor
+        report, accounts, row = self.report, self.accounts, self.row
+        wall_ns, floors = int(accounts.wall_ns[row]), accounts.floors
+        known = bool(floors.known[row])
         return StepView(
             index=report.index,
             kind=self.kind,
             start_ns=report.start_ns,
             duration_ms=wall_ns / 1e6,
-            floor_ms=None if floor is None else floor.s * 1e3,
-            efficiency=floor.s * 1e9 / wall_ns if floor is not None and wall_ns else None,
-            regime=account.regime,
-            bytes=account.work.bytes_total,
-            flops=account.work.flops,
-            useful_floor_ms=account.useful_floor_ns / 1e6,
-            lost_ms={cause: ns / 1e6 for cause, ns in account.lost_ns.items()},
+            floor_ms=self.floor_ms,
+            efficiency=float(floors.s[row]) * 1e9 / wall_ns if known and wall_ns else None,
+            regime=REGIMES[accounts.regimes[row]] if known else None,
+            bytes=int(accounts.work.bytes_total[row]),
+            flops=int(accounts.work.flops[row]),
+            useful_floor_ms=self.useful_floor_ms,
+            lost_ms=self.lost_ms,
             segments_ms={name: getattr(report.segments, name) / 1e6 for name in SEGMENTS},
             slices=[
                 SliceView(p.id, p.start, p.length, p.rows, p.cached, p.recomputed, p.blocks)
@@ -140,24 +154,36 @@ class PastStep:
 
 
 class History:
-    """Cost: a deque append per step; accounts and views are made when somebody looks."""
+    """Cost: an append per burst of steps; views are made when somebody looks."""
 
     def __init__(self) -> None:
-        self._steps: deque[PastStep] = deque(maxlen=STEPS_KEPT)
+        self._bursts: deque[tuple[Sequence[StepReport], Ints, StepAccounts]] = deque()
+        self._kept = 0  # steps
 
     def take(self, facts: Facts, accounts: BurstAccounts) -> None:
-        kinds = facts.kinds.tolist()
-        for row, (report, kind) in enumerate(zip(facts.reports, kinds, strict=True)):
-            self._steps.append(PastStep(report, KINDS[kind], accounts.steps, row))
+        self._bursts.append((facts.reports, facts.kinds, accounts.steps))
+        self._kept += len(facts.reports)
+        while self._kept - len(self._bursts[0][0]) >= STEPS_KEPT:
+            self._kept -= len(self._bursts.popleft()[0])
+
+    @property
+    def _steps(self) -> list[PastStep]:
+        """The last steps, oldest first."""
+        steps = [
+            PastStep(report, KINDS[kind], accounts, row)
+            for reports, kinds, accounts in self._bursts
+            for row, (report, kind) in enumerate(zip(reports, kinds, strict=True))
+        ]
+        return steps[-STEPS_KEPT:]
 
     def recent(self, count: int) -> list[StepView]:
         """View the last steps, oldest first."""
-        steps = list(self._steps)
+        steps = self._steps
         return [step.view() for step in steps[max(len(steps) - count, 0) :]]
 
     def timeline(self, entry: Entry) -> Timeline:
         """Tell which of the last steps ran a request, beside whom, and what it waited for."""
-        parts = ((step.report, step.slice_of(entry.id)) for step in self._steps)
+        parts = ((step, step.slice_of(entry.id)) for step in self._steps)
         return Timeline(
             id=entry.id,
             prompt_tokens=entry.prompt_tokens,
@@ -168,7 +194,7 @@ class History:
             stage=entry.stage,
             stages_ms={stage: ns / 1e6 for stage, ns in entry.stage_ns.items()},
             waited_steps=self._waited(entry),
-            steps=[_timeline_step(report, own) for report, own in parts if own is not None],
+            steps=[_timeline_step(step, own) for step, own in parts if own is not None],
         )
 
     def _waited(self, entry: Entry) -> dict[Obstacle, int]:
@@ -184,11 +210,15 @@ class History:
         return dict(obstacles)
 
 
-def _timeline_step(report: StepReport, own: SliceRecord) -> TimelineStep:
+def _timeline_step(step: PastStep, own: SliceRecord) -> TimelineStep:
+    report = step.report
     return TimelineStep(
         index=report.index,
         start_ns=report.start_ns,
         duration_ms=(report.end_ns - report.start_ns) / 1e6,
+        floor_ms=step.floor_ms,
+        useful_floor_ms=step.useful_floor_ms,
+        lost_ms=step.lost_ms,
         start=own.start,
         length=own.length,
         recomputed=own.recomputed,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -16,10 +17,9 @@ from core.request import DEFAULT_TENANT, FinishReason, RequestId
 from core.settings import TelemetrySettings
 from core.wire import Ended, Fault, Idle, PoolState, Ready, StepReport
 from costmodel.account import LostCause
-from telemetry.bill.cost import CostObject, Timings, bill_of, timings_of
+from telemetry.bill.cost import CostObject, bill_of
 from telemetry.bill.money import TimePrice
-from telemetry.books.accounts import Book, account_burst
-from telemetry.books.bills import Bills
+from telemetry.books.accounts import Book, Booked, account_burst
 from telemetry.books.burst import Burst
 from telemetry.books.ledger import Ledger
 from telemetry.engine.clock import EngineClock, Spans
@@ -31,11 +31,13 @@ from telemetry.series.aliases import VllmAliases
 from telemetry.series.cpu_time import CpuTime
 from telemetry.series.memory import MemorySeries
 from telemetry.series.money import MoneySeries
-from telemetry.series.prefixes import PrefixSeries
 from telemetry.series.registry import NS, Instruments
-from telemetry.series.requests import NO_POOL, RequestSeries
+from telemetry.series.requests import RequestSeries
 from telemetry.series.service import ServiceSeries
 from telemetry.series.steps import StepSeries
+
+_MOST_BOOKED_STEPS: Final = 512  # counting them holds the event loop up: for 1 to 3 ms
+_NO_POOL: Final = PoolState(0, 0, 0, 0)
 
 log = logging.getLogger("floorline.telemetry")
 
@@ -43,8 +45,9 @@ log = logging.getLogger("floorline.telemetry")
 class Telemetry:
     """The server's one door to metrics, bills and timelines.
 
-    Steps are booked together, a little later: one at a time would take several times as long.
-    A method that reads or ends something books the steps that are due first.
+    Steps are billed together, a little later, and counted more at a time, at the scrape at the
+    latest: one by one would take several times as long. A method that reads or ends something
+    bills the steps that are due first.
 
     Invariant: received = refused + finished + aborted + failed + live, at every scrape.
     Raises:
@@ -61,7 +64,9 @@ class Telemetry:
         self._now_ns = clock
         self._registry = CollectorRegistry()
         make = Instruments(self._registry, model_name, resolved.needs, resolved.buckets)
-        self._own_time = CpuTime(make.counter("telemetry_seconds_total", NS).inc)
+        spent = make.counter("telemetry_seconds_total", NS)
+        self._own_time = CpuTime(spent.inc)
+        self._up_to_date = CpuTime(spent.inc, begin=self._book_due)
         self._steps = StepSeries(make)
         self._requests = RequestSeries(make, resolved.objectives_ns)
         self._memory = MemorySeries(make)
@@ -72,10 +77,14 @@ class Telemetry:
         if resolved.vllm_aliases:
             VllmAliases(self._registry, make, model_name)
         self._ledger, self._history = Ledger(), History()
-        self._books: list[Book] = [self._requests, self._steps, self._memory, PrefixSeries(make)]
-        self._books += [Bills(), self._history, *([self._money] if self._money else [])]
+        self._books: list[Book] = [self._requests, self._steps, self._memory]
+        if self._money is not None:
+            self._books.append(self._money)
         self._engine_clock = EngineClock()
         self._burst = Burst(self._ledger, self._engine_clock)
+        self._booked: list[Booked] = []  # that the series have not taken
+        self._booked_steps = 0
+        self._pool = _NO_POOL  # as the engine last told
         self._engine: EngineModel | None = None
         self._doubt = PeakDoubt()
 
@@ -83,12 +92,12 @@ class Telemetry:
 
     def on_ready(self, ready: Ready) -> None:
         """Start the clock of the time law; a second time it is a restart, and counters go on."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             self._engine = engine = engine_model(ready)
             self._engine_clock.start(ready.ready_ns)
             self._steps.peaks(engine.peaks)
             self._memory.ready(ready, engine.sums.kv_token_bytes)
+            self._pool = PoolState(ready.num_blocks, 0, 0, 0)
             self._service.ready(ready, engine.coverage, engine.sums.step_weight_bytes)
 
     def on_report(self, report: StepReport) -> None:
@@ -101,7 +110,7 @@ class Telemetry:
                 self._book_due()
 
     def _book_due(self) -> None:
-        """Book the steps that are due. A bug in the books costs no caller an answer."""
+        """Bill the steps that are due. A bug in the books costs no caller an answer."""
         if self._burst.empty:
             return
         burst, self._burst = self._burst, Burst(self._ledger, self._engine_clock)
@@ -111,15 +120,29 @@ class Telemetry:
                 assert self._engine is not None, "a step before Ready"
                 accounts = account_burst(self._engine, self._price, facts)
                 self._doubt.steps(accounts.steps.violation, accounts.steps.floors.compute_bound)
-                for book in self._books:
-                    book.take(facts, accounts)
+                for entry, paid in zip(facts.entries, accounts.paid, strict=True):
+                    entry.pay(paid)
+                self._history.take(facts, accounts)
+                self._pool = facts.reports[-1].pool
+                self._booked.append(Booked(facts, accounts))
+                self._booked_steps += len(facts.reports)
         except Exception:
             log.exception("telemetry failed on a burst of steps")
+        if self._booked_steps >= _MOST_BOOKED_STEPS:
+            self._count_booked()
+
+    def _count_booked(self) -> None:
+        """Have the series take what was billed: many bursts at once, as each has a price."""
+        bursts, self._booked, self._booked_steps = self._booked, [], 0
+        for book in self._books if bursts else ():
+            try:
+                book.take(bursts)
+            except Exception:
+                log.exception("telemetry failed to count steps")
 
     def on_idle(self, idle: Idle) -> None:
         """Start an idle span; a scrape extends it to its own moment."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             now_ns = self._now_ns()
             self._steps.published(idle.publish_ns)
             self._unused(self._engine_clock.rest(idle.start_ns, idle.measuring), now_ns)
@@ -127,14 +150,12 @@ class Telemetry:
 
     def wants_peaks(self) -> bool:
         """Say whether the engine, which is idle, should measure its peaks again."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             return self._engine is not None and self._doubt.asks(self._engine.peaks, self._now_ns())
 
     def on_peaks(self, peaks: Peaks) -> None:
         """Use new peaks for the steps from here on; floors of past steps stay as they were."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             assert self._engine is not None, "peaks before Ready"
             log.warning(self._doubt.answered(self._engine.peaks, peaks))
             self._engine = self._engine.with_peaks(peaks)
@@ -142,8 +163,7 @@ class Telemetry:
 
     def on_fault(self, fault: Fault) -> None:
         """Count a step that raised: all its time is lost. Before `Ready` no clock runs."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             now_ns = self._now_ns()
             self._service.fault(fault.kind)
             if self._engine_clock.running:
@@ -155,16 +175,14 @@ class Telemetry:
 
     def on_engine_down(self) -> None:
         """Its process ended: what was live has failed, and the store is gone."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             now_ns = self._now_ns()
             self._unused(self._engine_clock.extend(now_ns), now_ns)
             self._engine_clock.stop()
             ended = tuple(
                 Ended(entry.id, FinishReason.FAILED) for entry in self._ledger.unreleased()
             )
-            self._settle(ended, NO_POOL, now_ns)
-            self._memory.gone()
+            self._settle(ended, _NO_POOL, now_ns)
             self._service.down()
 
     # ── from the server ──
@@ -194,8 +212,7 @@ class Telemetry:
 
     def on_finish_sent(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None:
         """End a request whose stop the server found; what is sampled later is waste."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             surplus = self._ledger[id].finish(n_tokens, reason, self._now_ns())
             self._requests.overran(surplus)
 
@@ -204,15 +221,9 @@ class Telemetry:
 
     def cost(self, ids: Sequence[RequestId]) -> CostObject:
         """Bill the generations of one HTTP request so far."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             entries = [self._ledger[id] for id in ids]
             return bill_of(entries, self._now_ns(), priced=self._money is not None)
-
-    def timings(self, ids: Sequence[RequestId]) -> Timings:
-        with self._own_time:
-            self._book_due()
-            return timings_of([self._ledger[id] for id in ids], self._now_ns())
 
     def forget(self, ids: Sequence[RequestId]) -> None:
         """Say that the response is done; only the timelines of the last requests are kept."""
@@ -221,32 +232,35 @@ class Telemetry:
 
     def render(self) -> bytes:
         """Write the scrape, with idle time and gauges brought up to now."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
+            self._count_booked()
             now_ns = self._now_ns()
             if not self._ledger.live:
                 self._unused(self._engine_clock.extend(now_ns), now_ns)
-            self._requests.refresh(self._ledger.live)
+            self._requests.refresh(self._pool, self._ledger.live)
             self._steps.refresh(now_ns)
-            self._memory.refresh()
+            self._memory.refresh(self._pool)
             if self._money is not None:
                 self._money.refresh(now_ns)
             return generate_latest(self._registry)
 
     def recent_steps(self, n: int) -> list[StepView]:
         """View the last `n` steps that are kept, oldest first."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             return self._history.recent(n)
 
     def request_timeline(self, id: RequestId, tenant: str) -> Timeline | None:
         """View one request, if it is the tenant's own."""
-        with self._own_time:
-            self._book_due()
+        with self._up_to_date:
             entry = self._ledger.find(id)
             if entry is None or entry.tenant != tenant:
                 return None
             return self._history.timeline(entry)
+
+    def tenant_of(self, id: RequestId) -> str | None:
+        """Tell whose a request is, while anything is known of it."""
+        entry = self._ledger.find(id)
+        return None if entry is None else entry.tenant
 
     def _unused(self, spans: Spans, now_ns: int) -> None:
         """Book time in which no step ran and none failed."""
@@ -259,7 +273,6 @@ class Telemetry:
 
     def _settle(self, ended: Sequence[Ended], pool: PoolState, now_ns: int) -> None:
         """Take what the engine tells outside of steps: terminal events, and its gauges."""
-        entries = self._ledger.release(ended, now_ns)
-        for series in (self._requests, self._memory):
-            series.ended(entries)
-            series.pool(pool)
+        self._pool, entries = pool, self._ledger.release(ended, now_ns)
+        self._requests.ended(entries)
+        self._memory.ended(entries)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import selectors
+import shutil
 import subprocess
 import sys
 import time
@@ -13,10 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+import yaml
 
+from deploy.grafana.queries import Prometheus
 from tests.patience import PATIENCE_S
 
 BIN = Path(sys.executable).parent  # the console scripts lie beside the interpreter
+DEPLOY = Path(__file__).parents[1] / "deploy"
+LISTENING = re.compile(r'"Listening on".* address=(\S+)\n')
 READY = re.compile(r"floorline: ready on (http://\S+)\n")
 
 
@@ -88,3 +93,33 @@ def wait_until(happened: Callable[[], bool], what: str, timeout_s: float = PATIE
     while not happened():
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {what}"
         time.sleep(0.1)
+
+
+@contextmanager
+def prometheus_in(folder: Path, *urls: str) -> Iterator[Prometheus]:
+    """Run the very files of deploy/ in a folder whose targets.yml names the live servers."""
+    for name in ("prometheus.yml", "alerts.yml"):
+        shutil.copy(DEPLOY / name, folder / name)
+    targets = [{"targets": [url.removeprefix("http://") for url in urls]}]
+    (folder / "targets.yml").write_text(yaml.safe_dump(targets))
+    flags = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    log = folder / "prometheus.log"
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            ["prometheus", *flags, "--web.listen-address=127.0.0.1:0"], stderr=errors, text=True
+        )
+    try:
+        wait_until(lambda: bool(LISTENING.search(log.read_text())), "an address to listen on")
+        prometheus = Prometheus(f"http://{LISTENING.findall(log.read_text())[0]}")
+        wait_until(lambda: sees(prometheus, len(urls)), "a first scrape")
+        yield prometheus
+    finally:
+        end(process)
+
+
+def sees(prometheus: Prometheus, servers: int) -> bool:
+    try:
+        up = prometheus.query('up{job="floorline"}')
+        return sum(value == 1 for _, value in up) == servers
+    except OSError:  # not ready yet
+        return False

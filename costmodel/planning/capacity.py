@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from core.machine import Peaks
-from core.request import RequestId
-from core.wire import SliceRecord
 from costmodel.floor import floor_of
 from costmodel.sums import ModelSums, hidden_tokens
 
@@ -27,16 +25,7 @@ class Ceiling:
 
 def batch_one_ceiling(sums: ModelSums, peaks: Peaks, context_tokens: int) -> Ceiling | None:
     """Floor one decode step at `context_tokens`; None where a peak is unknown."""
-    piece = SliceRecord(
-        id=RequestId("ceiling"),
-        start=context_tokens,
-        length=1,
-        rows=1,
-        cached=0,
-        recomputed=0,
-        blocks=0,
-    )
-    floor = floor_of(sums.work((piece,), (), distinct_token_ids=1), peaks)
+    floor = floor_of(sums.uniform_step(1, context_tokens, tokens=1), peaks)
     return None if floor is None else Ceiling(floor.s, 1 / floor.s)
 
 

@@ -7,8 +7,21 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from deploy.grafana import panels
 from deploy.grafana.panels import BLUE, CYAN, GREEN, GREY, ORANGE, PURPLE, RED, YELLOW
-from deploy.grafana.promql import WINDOW, mean, now, quantile, rate, select
+from deploy.grafana.promql import (
+    REPLICA,
+    WINDOW,
+    busy_mean,
+    mean,
+    now,
+    quantile,
+    rate,
+    ratio,
+    select,
+    share,
+)
 
+MBU = busy_mean("bandwidth_utilization_ratio")
+MFU = busy_mean("flops_utilization_ratio")
 DECODING, PREFILLING = "decode|mixed", "prefill|mixed"
 
 
@@ -22,13 +35,13 @@ def _numbers() -> tuple[stat.Panel, ...]:
     floor, measured = rate("step_floor_seconds_sum"), rate("step_duration_seconds_sum")
     return (
         panels.number("Efficiency", "Floor over measured, all steps.", "percentunit",
-                      f"{floor} / {measured}", GREEN),
+                      ratio(floor, measured), GREEN),
         panels.number("Generated tokens/s", "As `usage` counts them.", "none",
                       rate("tokens_total", kind="generated"), BLUE),
         panels.number("Memory bandwidth used", "MBU: predicted bytes/s over the peak, busy time.",
-                      "percentunit", now("bandwidth_utilization_ratio"), ORANGE),
+                      "percentunit", MBU, ORANGE),
         panels.number("Arithmetic used", "MFU: predicted FLOP/s over the peak, busy time.",
-                      "percentunit", now("flops_utilization_ratio"), PURPLE),
+                      "percentunit", MFU, PURPLE),
         panels.number("First token, p50", "From receipt to the first token.", "s",
                       quantile(0.5, "time_to_first_token_seconds"), CYAN),
         panels.number("Floor violations", "Steps faster than their floor: must stay 0.", "none",
@@ -60,14 +73,16 @@ def _steps() -> tuple[timeseries.Panel | heatmap.Panel, ...]:
 
 
 def _work() -> tuple[timeseries.Panel, ...]:
+    wall = rate("engine_wall_seconds_total")
+    peaks = f"max by ({', '.join(REPLICA)}) ({select('peak_bytes_per_second', level='dram')})"
     return (
         panels.stack(
             "Where every second goes",
-            "The time law: useful floor and the lost seconds by cause sum to the engine's time.",
+            "The time law: useful floor and the lost seconds by cause sum to the engines' time.",
             "percentunit",
             {
-                "useful floor": rate("floor_seconds_total"),
-                "{{cause}}": rate("lost_seconds_total", "cause"),
+                "useful floor": ratio(rate("floor_seconds_total"), wall),
+                "{{cause}}": share(rate("lost_seconds_total", "cause"), wall),
             },
             {"useful floor": GREEN, "memory_shortfall": ORANGE, "compute_shortfall": RED,
              "sample": CYAN, "host": PURPLE, "idle|calibration": GREY,
@@ -75,22 +90,22 @@ def _work() -> tuple[timeseries.Panel, ...]:
         ),
         panels.stack(
             "Bytes moved, by component",
-            "Predicted work per second of wall time, under the memory's peak.",
+            "Predicted work per second of wall time, under the peak of all replicas' memory.",
             "Bps",
             {
                 "{{component}}": rate("bytes_moved_total", "component"),
-                "peak": f"max({select('peak_bytes_per_second', level='dram')})",
+                "peak": f"sum({peaks})",
             },
             {"weights": BLUE, "lm_head": CYAN, "embedding": YELLOW, "kv": ORANGE, "peak": RED},
             roof="peak",
         ),
         panels.lines(
             "Utilisation of the peaks",
-            "MBU and MFU over the busy time of the last 10 s.",
+            "MBU and MFU over the busy time of the last 10 s, each replica by how busy it was.",
             "percentunit",
             {
-                "memory bandwidth": now("bandwidth_utilization_ratio"),
-                "arithmetic": now("flops_utilization_ratio"),
+                "memory bandwidth": MBU,
+                "arithmetic": MFU,
             },
             {"memory bandwidth": ORANGE, "arithmetic": PURPLE},
         ),
@@ -117,7 +132,7 @@ def _latency() -> tuple[timeseries.Panel, ...]:
             "Time to first token, and its floor",
             "The floor: floor seconds of the steps that prefill, per first token.",
             "s",
-            _percentiles("time_to_first_token_seconds", f"{floor} / {first_tokens}"),
+            _percentiles("time_to_first_token_seconds", ratio(floor, first_tokens)),
             colors,
             log=True,
         ),

@@ -1,4 +1,4 @@
-"""The dashboard "Floorline: service": load, memory, money and health of a replica."""
+"""The dashboard "Floorline: service": load, memory, money and health of the replicas."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from deploy.grafana import panels
 from deploy.grafana.panels import BLUE, CYAN, GREEN, GREY, ORANGE, PURPLE, RED, YELLOW
-from deploy.grafana.promql import mean, now, rate
+from deploy.grafana.promql import REPLICA, mean, now, rate, ratio, select
 
-HOUR_S = 3600
+HOUR_S, MILLION = 3600, 1e6
+WALL = "engine_wall_seconds_total"
 
 
 def add_panels(dashboard: Dashboard) -> Dashboard:
@@ -25,7 +26,7 @@ def _numbers() -> tuple[stat.Panel, ...]:
         panels.number("Running", "Requests in the batch.", "none", now("requests_running"), BLUE),
         panels.number("Waiting", "Requests in the queue.", "none", now("requests_waiting"), ORANGE),
         panels.number("KV blocks in use", "Referenced over all.", "percentunit",
-                      f"{used} / {now('kv_blocks')}", PURPLE, alarm_at=0.95),
+                      ratio(used, now("kv_blocks")), PURPLE, alarm_at=0.95),
         panels.number("Restarts", "Engines started again.", "none",
                       now("engine_restarts_total"), GREEN, alarm_at=1),
         panels.number("Faults", "Steps that raised: our bugs.", "none",
@@ -107,14 +108,14 @@ def _prefixes() -> tuple[timeseries.Panel, ...]:
             "Prefix hits",
             "Share of the known tokens of admitted requests that the index had.",
             "percentunit",
-            {"hits": f"{hits} / {all_tokens}"},
+            {"hits": ratio(hits, all_tokens)},
             {"hits": CYAN},
         ),
         panels.lines(
             "Prefix savings",
-            "Floor seconds per second: the steps without the index minus the steps as they ran.",
+            "Floor seconds per engine second: the steps without the index minus those that ran.",
             "percentunit",
-            {"saved": rate("prefix_saved_seconds_total")},
+            {"saved": ratio(rate("prefix_saved_seconds_total"), rate(WALL))},
             {"saved": GREEN},
         ),
     )
@@ -134,11 +135,7 @@ def _money() -> tuple[timeseries.Panel, ...]:
             "USD per million tokens",
             "Basis usage leaves idle time out, allocation puts all of it in.",
             "currencyUSD",
-            {
-                "{{direction}}, {{basis}}": now(
-                    "cost_usd_per_million_tokens", "direction", "basis"
-                )
-            },
+            _per_million(),
             {"input, usage": BLUE, "output, usage": GREEN,
              "input, allocation": CYAN, "output, allocation": ORANGE},
         ),
@@ -170,9 +167,9 @@ def _health() -> tuple[timeseries.Panel, ...]:
         ),
         panels.lines(
             "What telemetry costs",
-            "CPU time of the server process, as a share of a second.",
+            "CPU time of the server processes, as a share of the engines' time.",
             "percentunit",
-            {"telemetry": rate("telemetry_seconds_total")},
+            {"telemetry": ratio(rate("telemetry_seconds_total"), rate(WALL))},
             {"telemetry": PURPLE},
         ),
     )
@@ -180,4 +177,20 @@ def _health() -> tuple[timeseries.Panel, ...]:
 
 def _share_met() -> str:
     met = rate("slo_requests_total", "objective", outcome="met")
-    return f"{met} / {rate('slo_requests_total', 'objective')}"
+    return ratio(met, rate("slo_requests_total", "objective"))
+
+
+def _per_million() -> panels.Queries:
+    """Divide the replicas' money by their tokens; a replica without a price has none of either."""
+    priced = f"and on ({', '.join(REPLICA)}) {select('price_usd_per_hour')}"
+    spread = ratio(rate("cost_usd_total"), rate("cost_usd_total", component="prefill|decode"))
+    found = {}
+    for direction, part, kind in (
+        ("input", "prefill", "prompt"),
+        ("output", "decode", "generated"),
+    ):
+        tokens = f"sum ({rate('tokens_total', *REPLICA, kind=kind)} {priced})"
+        usd = f"{ratio(rate('cost_usd_total', component=part), tokens)} * {MILLION}"
+        found[f"{direction}, usage"] = usd
+        found[f"{direction}, allocation"] = f"{usd} * ({spread})"
+    return found

@@ -10,6 +10,7 @@ from core.settings import HttpSettings
 from server.answers.request_size import MAX_IDS_BESIDE
 from server.contract.grammars import NOT_WITH_A_GRAMMAR
 from server.contract.messages import ROLES
+from server.contract.schemas import MAX_INTEGER, MAX_TEXT
 from server.contract.table import StreamOptions
 from server.contract.validation import Validator
 from server.http.errors import INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TABLE
@@ -18,6 +19,8 @@ from server.http.routes import ROUTES
 from server.limits.body_weight import MAX_CONTAINERS, MAX_KEYS, MAX_VALUES
 from server.schema.fields import Field, Support, Table
 from server.schema.kinds import MAX_IDS, Schema, TokenId
+from server.text.prompts import MAX_SPELLINGS
+from server.text.spellings import MAX_BYTES
 
 _HEAD = """# The HTTP API
 
@@ -41,15 +44,17 @@ metrics.
 Each choice is a request of its own: `/debug/requests/{id}` takes an answer's id where it has one
 choice, and else the id with the choice's `index` behind: `{id}-0`, `{id}-1`, ….
 
-With `--api-key` all but `/health`, `/ready` and `/metrics` want `Authorization: Bearer KEY`. Pages
-of other origins may call only with `--cors-origins`.
+With `--api-key` all but `/health` and `/ready` want one header `Authorization: Bearer KEY`, and
+`--scrape-key` has `/metrics` for itself. Every GET route answers HEAD. A body with a
+`content-encoding` gets 415. Pages of other origins may call only with `--cors-origins`.
 
 `--api-key NAME=KEY`, repeated, tells up to 64 tenants apart; a bare key is that of the tenant
 `default`. Each has a fair share of the engine when several have a backlog, the limits of the queue
 for itself, an account in `/metrics`, and prefixes and timelines (`/debug/requests/{id}`) that no
-other can find. `priority` goes before shares, whoever sends it; only ageing holds such a flood
-back. `/debug/steps` shows every key what all steps ran: ids and counts. The variable
-`FLOORLINE_API_KEY` takes keys between spaces, the file a list.
+other can find. `priority` orders a tenant's own requests; `--priority-across-tenants` lets it go
+before shares. `/debug/steps` shows every key what all steps ran, in counts; the ids of others'
+requests are `hidden`. The variable `FLOORLINE_API_KEY` takes keys between spaces, the settings file
+a list, and `--api-key-file` one on each line.
 
 """
 
@@ -58,7 +63,12 @@ _TAIL = """## Answers
 * `index` is the prompt's place × n + the choice's. Usage counts a prompt once, whatever `n`, and
   every sampled token: the end-of-sequence token and text that a stop string cut off, too.
 * `finish_reason` is `stop`, `length` or `tool_calls`. `stop_reason` is the stop string or the
-  caller's stop token id that ended the text, else null.
+  caller's stop token id that ended the text, else null. A stop string that is whole before
+  `min_tokens` is text; one that begins there and is completed later ends the text.
+* `bad_words` are banned as tokens: in the tokenizer's own spelling, and in the others that tokens
+  allow, those of the fewest tokens first, up to {spellings:,} over all words of a request and for
+  words of at most {word_bytes} bytes. A word is found in the letters as given, where its first one
+  begins a token, alone or behind a space, and its last one ends a token: not within another token.
 * `n`: choice 0 has the request's seed, choice i a seed derived from it and i. Without a seed each
   prompt draws one.
 * Logprobs are log-softmax of the model's raw logits, before temperature, penalties and masks, no
@@ -76,6 +86,13 @@ A template that reads `tools` is given them; for one that does not, tools and ea
 written into the messages in Hermes' words. `tool_choice` `auto` finds calls in the answer and does
 not check their arguments, nor how many there are; `required` and a named function are enforced by a
 grammar made of the tools' schemas, and only there `parallel_tool_calls` false means one call.
+Enforced arguments are those that a schema names: an object that lists `properties` takes no others,
+unless it says `additionalProperties`. `--open-tool-arguments` lets others come, but not where a
+function says `strict`.
+
+A call begins where its name and the brace of its arguments have come. What cannot be JSON from
+there on ends it: it keeps what it said, and the rest is text. What breaks off sooner is text as a
+whole. A call that `max_tokens` cuts stays cut. The tag that closes a call is never text.
 
 ## Structured output
 
@@ -83,13 +100,31 @@ llguidance masks each token. What it cannot follow is a 400 that names the keywo
 alone decides where the answer ends, so these cannot be combined with it: {conflicts}.
 An answer that ends by `stop` is whole; one that ends by `length` may be cut.
 
+In a schema, of an answer or of a tool that must be called, a text without `maxLength`, `pattern`,
+`format`, `enum` or `const` ends after {text:,} characters, and an integer without `minimum` or
+`maximum` lies within ±{integer:,}. `--max-schema-string` sets another length;
+0 leaves both without end. A `maxLength` above {longest:,} counts as that: the library cannot follow
+more. Numbers with a fraction, lists, and all that `json_object` allows have no such end:
+`max_tokens` may cut them.
+
+With `tools`, an answer by `response_format` is calls or the JSON that it asks for, and
+`tool_choice` `required` or a name asks for calls alone. Of `structured_outputs`, `json` and
+`json_object` go with tools. The schema may also stand in `response_format` itself, as `schema`.
+
 ## Templates
 
 The text of messages is never read as control tokens: `<|im_end|>` in a content is text. In a raw
-prompt it is the token. Every template runs beside the server, with limits on time, memory and
-output: the model's own in a process that is kept, one from a request in a new one. Parts of text
-are joined by line breaks. A role is one of OpenAI's:
-{roles}.
+prompt it is the token. A template that looks for such a token in a message, as
+`'</think>' in content` does, finds it. Every template runs beside the server, with limits on time,
+memory and output: the model's own in a process that is kept, one from a request in a new one. It
+renders as in `transformers`: the same filters, tags and functions. A model's template of the name
+`tool_use` is taken where tools are given. Parts of text are joined by line breaks. A role is one of
+OpenAI's:
+{roles}. A `developer` is a `system` for a template that does not name that role.
+
+What the server said is taken back: an assistant's `content` may be null or absent, arguments that
+`max_tokens` cut off stay text, and `reasoning_content` (or `reasoning`, or `thinking`) reaches the
+template under the names that templates read.
 
 ## Limits of text
 
@@ -127,7 +162,7 @@ full, or waits longer than `--queue-timeout` to be admitted, which is looked at 
 * `top_p` 0 is refused. `temperature` 0 with `n` above 1 gives n equal choices.
 * `logprobs` of completions go to 20. `best_of` must equal `n`. `suffix` is refused.
 * A named `tool_choice` ends with `finish_reason` `tool_calls`.
-* `response_format` and `tools` cannot be combined unless `tool_choice` is `none`.
+* With `tools`, `response_format` leaves no room for other words beside a call.
 * A JSON schema is always followed strictly, whatever `strict` says.
 * Fields that change no text here, such as `user`, `store` or `service_tier`, are ignored.
 """
@@ -153,7 +188,12 @@ def page() -> str:
         conflicts=conflicts,
         roles=roles,
         errors=_errors(),
+        spellings=MAX_SPELLINGS,
+        word_bytes=MAX_BYTES - 1,
         max_text=HttpSettings().max_text,
+        text=HttpSettings().max_schema_string,
+        integer=MAX_INTEGER,
+        longest=MAX_TEXT,
         keys=MAX_KEYS,
         containers=MAX_CONTAINERS,
         values=MAX_VALUES,

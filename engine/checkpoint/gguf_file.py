@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from engine.checkpoint.source import (
     TOKENIZER_FILE,
     Blocks,
     Checkpoint,
+    Rows,
     Source,
     fingerprint,
 )
@@ -77,7 +79,15 @@ def _open(path: Path, name: str) -> Checkpoint:
         files = _text_files(metadata, name)
     except KeyError as error:
         raise ModelError(f"{path}: the GGUF file lacks {error}") from error
-    return Checkpoint(config, reading.read, files, reading.kind, reading.blocks, reading.bytes_of)
+    return Checkpoint(
+        config,
+        reading.read,
+        files,
+        reading.kind,
+        reading.blocks,
+        reading.bytes_of,
+        reading.rows,
+    )
 
 
 def _rows_columns(tensor: ReaderTensor) -> tuple[int, int]:
@@ -97,15 +107,10 @@ class _TensorReader:
         self._heads_of = {"q_proj": q, "k_proj": k} if interleaved else {}
 
     def read(self, name: str) -> torch.Tensor:
-        tensor = self._tensors[gguf_name(name)]
-        try:
-            values = dequantize(tensor.data, tensor.tensor_type)
-        except NotImplementedError as error:
-            kind = tensor.tensor_type.name
-            raise ModelError(f"{tensor.name}: quantisation {kind} is not supported") from error
-        values = self._in_our_order(name, values)
-        dtype = _TORCH_TYPES.get(tensor.tensor_type, torch.float32)
-        return torch.tensor(values).to(dtype)  # a copy: the file's map is read-only
+        return self._dequantised(name, 0, len(self._tensors[gguf_name(name)].data))
+
+    def rows(self, name: str) -> Rows:
+        return Rows(self._shape(name), partial(self._dequantised, name))
 
     def kind(self, name: str) -> str:
         return str(self._tensors[gguf_name(name)].tensor_type.name)
@@ -117,11 +122,29 @@ class _TensorReader:
         """Give a matrix's quantised rows as they are, where the kernels take them so."""
         if (kind := self.kind(name)) not in KEPT_BLOCKS:
             return None
-        return Blocks(self._in_our_order(name, self._tensors[gguf_name(name)].data), kind)
+        return Blocks(self._shape(name), partial(self._stored, name), kind)
 
-    def _in_our_order(self, name: str, rows: np.ndarray) -> np.ndarray:
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return tuple(int(size) for size in reversed(self._tensors[gguf_name(name)].shape))
+
+    def _dequantised(self, name: str, first: int, last: int) -> torch.Tensor:
+        tensor = self._tensors[gguf_name(name)]
+        try:
+            values = dequantize(self._stored(name, first, last), tensor.tensor_type)
+        except NotImplementedError as error:
+            kind = tensor.tensor_type.name
+            raise ModelError(f"{tensor.name}: quantisation {kind} is not supported") from error
+        dtype = _TORCH_TYPES.get(tensor.tensor_type, torch.float32)
+        return torch.tensor(values).to(dtype)  # a copy: the file's map is read-only
+
+    def _stored(self, name: str, first: int, last: int) -> np.ndarray:
+        """Give rows in our order, as the file has them."""
+        data: np.ndarray = self._tensors[gguf_name(name)].data
         heads = next((h for part, h in self._heads_of.items() if part in name), None)
-        return rows if heads is None else halves_from_pairs(rows, heads)
+        if heads is None:
+            return data[first:last]
+        order = halves_from_pairs(np.arange(len(data)), heads)[first:last]
+        return np.take(data, order, axis=0)
 
 
 def halves_from_pairs(values: np.ndarray, heads: int) -> np.ndarray:

@@ -31,7 +31,7 @@ def read_config(raw: Mapping[str, Any], generation: Mapping[str, Any], name: str
     """Read `config.json`; `generation` is `generation_config.json`, for its end-of-sequence ids.
 
     Raises:
-        ModelError: an architecture, rope scaling, activation or quantisation that we do not run,
+        ModelError: an architecture, rope scaling or activation that we do not run,
             or a field that is not there.
     """
     try:
@@ -44,9 +44,6 @@ def read_config(raw: Mapping[str, Any], generation: Mapping[str, Any], name: str
 
 def _read(raw: Mapping[str, Any], generation: Mapping[str, Any], name: str) -> ModelConfig:
     architecture = _architecture(raw, name)
-    if raw.get("quantization_config"):
-        method = raw["quantization_config"].get("quant_method", "unknown")
-        raise ModelError(f"{name}: quantised weights ({method}) are not supported")
     activation = raw.get("hidden_act", "silu")
     if activation not in _ACTIVATIONS:
         raise ModelError(f"{name}: activation {activation!r} is not supported")

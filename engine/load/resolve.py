@@ -67,10 +67,23 @@ def resolve(
     )
 
 
+_FOUR_BITS: Final = frozenset(
+    {
+        MatrixFormat.INT4_G32,
+        MatrixFormat.Q4_0,
+        MatrixFormat.Q4_K,
+        MatrixFormat.IQ4_NL,
+        MatrixFormat.IQ4_XS,
+        MatrixFormat.MXFP4,
+    }
+)
+_FLOATS: Final = frozenset({MatrixFormat.FP32, MatrixFormat.FP16})
+
+
 def _arithmetic(storage: Storage) -> str:
-    if MatrixFormat.INT4_G32 in storage.formats:
+    if storage.formats & _FOUR_BITS:
         return "int4"
-    return "int8" if storage.formats & {MatrixFormat.INT8, MatrixFormat.INT8_G32} else "fp32"
+    return "fp32" if storage.formats <= _FLOATS else "int8"
 
 
 def resolve_num_blocks(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import platform
@@ -12,6 +13,8 @@ from typing import Any, Final
 
 from core.cache import cache_dir
 from engine.machine.curve import Curve
+
+log = logging.getLogger("floorline.engine")
 
 ARITHMETICS: Final = ("fp32", "int8", "int4")
 _FILE_NAME: Final = "peaks.json"
@@ -68,16 +71,22 @@ def known_curve(threads: int) -> Curve | None:
 def keep(threads: int, arithmetic: str, rates: Rates) -> Rates:
     """Join a measurement with what is kept; return the best of all.
 
+    A cache that cannot be written costs the next start its memory, and nothing else.
+
     Mutates: the cache file, in one rename, so that a second engine never reads half a file.
     """
     key, entries = key_of(threads, arithmetic), _entries()
     if (known := _rates(entries.get(key))) is not None:
         rates = rates.joined(known)
     path = peaks_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps(entries | {key: _entry(rates)}, indent=1), "utf-8")
-    partial.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(entries | {key: _entry(rates)}, indent=1), "utf-8")
+        partial.replace(path)
+    except OSError as error:
+        log.warning("the peaks are not kept for the next start: %s", error)
+        return rates
     return cached_rates(threads, arithmetic) or rates
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-import torch
+import numpy as np
 
+from core.errors import ModelError
 from core.formats import MatrixFormat, Storage, WeightFormat
-from core.model import TensorRole, TensorSpec
-from engine.checkpoint.source import Checkpoint
-from engine.prepare.own_formats import in_panels, own_format
+from core.model import TensorSpec
+from engine.checkpoint.source import Blocks, Checkpoint, row_runs
+from engine.prepare.own_formats import own_storage
 from engine.prepare.rows import check_fp16
-from kernels import PackedMatrix, pack
-from kernels.gguf_blocks import repack
+from kernels import pack
+from kernels.gguf_blocks import NotFinite, repack
 
 _UNIFORM: Final = {
     WeightFormat.FP32: MatrixFormat.FP32,
@@ -23,32 +25,35 @@ _UNIFORM: Final = {
 
 
 class PanelPacker:
-    """Implements `Packer` for the native kernels, in every format; remembers each matrix's."""
+    """Implements `Packer` for the native kernels, in every format."""
 
     def __init__(self, weights: WeightFormat) -> None:
         self._weights, self.layout = weights, f"{weights}-panels"
-        self._formats: dict[str, MatrixFormat] = {}
 
-    def store(self, spec: TensorSpec, checkpoint: Checkpoint) -> torch.Tensor:
-        """See `Packer.store`. Returns: fp32 [N] of a vector, else uint8 [bytes]."""
-        if spec.role is TensorRole.VECTOR:
-            return checkpoint.checked(spec).float().contiguous()
-        packed = self._pack(spec, checkpoint)
-        self._formats[spec.name] = packed.format
-        return torch.from_numpy(packed.data)
-
-    @property
-    def storage(self) -> Storage:
-        return in_panels(self._formats)
-
-    def _pack(self, spec: TensorSpec, checkpoint: Checkpoint) -> PackedMatrix:
+    def storage_of(self, checkpoint: Checkpoint) -> Storage:
+        """See `Packer.storage_of`."""
         if self._weights is WeightFormat.NATIVE:
-            if (blocks := checkpoint.blocks(spec.name)) is not None:
-                return repack(blocks.raw, blocks.kind)
-            tensor = checkpoint.checked(spec)
-            kind = own_format(checkpoint.kind(spec.name), lambda: tensor)
-            return pack(tensor.float().numpy(), kind)
-        tensor, kind = checkpoint.checked(spec).float(), _UNIFORM[self._weights]
-        if kind is MatrixFormat.FP16:
-            check_fp16(spec, tensor)
-        return pack(tensor.numpy(), kind)
+            return own_storage(checkpoint)
+        return Storage(_UNIFORM[self._weights], panels=True)
+
+    def runs(
+        self, spec: TensorSpec, checkpoint: Checkpoint, kind: MatrixFormat
+    ) -> Iterator[np.ndarray]:
+        """See `Packer.runs`. A run is uint8, and whole panels."""
+        own = self._weights is WeightFormat.NATIVE
+        if own and (blocks := checkpoint.blocks(spec.name)) is not None:
+            yield from _repacked(spec, checkpoint, blocks)
+            return
+        for run in checkpoint.checked_runs(spec):
+            if kind is MatrixFormat.FP16:
+                check_fp16(spec, run)
+            yield pack(run.float().numpy(), kind).data
+
+
+def _repacked(spec: TensorSpec, checkpoint: Checkpoint, blocks: Blocks) -> Iterator[np.ndarray]:
+    checkpoint.check_shape(spec, blocks.shape)
+    for first, last in row_runs(spec):
+        try:
+            yield repack(blocks.take(first, last), blocks.kind).data
+        except NotFinite as error:
+            raise ModelError(f"{spec.name}: {error}") from error

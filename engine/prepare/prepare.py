@@ -5,6 +5,7 @@ A folder that is there is checked file by file before it is used. Nothing here c
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -12,31 +13,33 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-import torch
+import numpy as np
 from msgspec import json as typed_json
-from safetensors.torch import save_file
 
 from core.cache import MANIFEST_FILE, models_dir
 from core.errors import ModelError
-from core.formats import CheckpointBytes, Storage
-from core.model import ModelConfig, TensorSpec
+from core.formats import CheckpointBytes, MatrixFormat, Storage
+from core.inputs.quantities import scaled
+from core.model import ModelConfig, TensorRole, TensorSpec
 from core.settings import ModelSettings
+from costmodel.storage import weight_bytes
 from engine.checkpoint.locate import locate
 from engine.checkpoint.source import TOKENIZER_FILE, Checkpoint, Source
 from engine.checkpoint.vocabulary import fit_to_vocabulary
 from engine.prepare.checkpoint_bytes import checkpoint_bytes
+from engine.prepare.shards import WriteProgress, shards, write_shard
 
 CONFIG_FILE: Final = "config.json"
 STORAGE_FILE: Final = "storage.json"
 CHECKPOINT_FILE: Final = "checkpoint.json"
-CONVERTER_VERSION: Final = 2  # raise it when the same source would give other files
+CONVERTER_VERSION: Final = 3  # raise it when the same source would give other files
 
-_SHARD_BYTES: Final = 2**30  # bounds the memory of a conversion
+_READ_ONLY: Final = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +57,42 @@ class Packer(Protocol):
 
     layout: str
 
-    def store(self, spec: TensorSpec, checkpoint: Checkpoint) -> torch.Tensor:
-        """Bring one weight into the form it is stored in.
+    def storage_of(self, checkpoint: Checkpoint) -> Storage:
+        """Say how the matrices will be stored, before any is."""
+
+    def runs(
+        self, spec: TensorSpec, checkpoint: Checkpoint, kind: MatrixFormat
+    ) -> Iterator[np.ndarray]:
+        """Bring one matrix into the form it is stored in, a run of rows at a time.
 
         Raises:
             ModelError: it is not what the config says, or the format cannot hold its range.
         """
 
-    @property
-    def storage(self) -> Storage:
-        """Say how the matrices were stored; ask once all of them are."""
-
 
 def say(message: str) -> None:
-    print(f"floorline: {message}", file=sys.stderr, flush=True)
+    with suppress(OSError):  # a full disk behind standard error ends no start
+        print(f"floorline: {message}", file=sys.stderr, flush=True)
+
+
+def free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
 
 
 def prepare(
-    model: ModelSettings, packer: Packer, progress: Callable[[str], None] = say
+    model: ModelSettings,
+    packer: Packer,
+    progress: Callable[[str], None] = say,
+    room: Callable[[Path], int] = free_bytes,
 ) -> PreparedModel:
     """Give the folder of a model; convert it first if the folder is missing, damaged or stale.
 
     Mutates: the cache. One process at a time works on a folder; it appears in one rename.
-    Cost: a pass of SHA-256 over all files at each start.
+    Cost: a pass of SHA-256 over all files at each start. To convert takes a few runs of rows in
+        memory, whatever the size of a matrix.
     Raises:
-        ModelError: the source cannot be read, is not supported or does not fit the format, or
-            its tokenizer gives ids that the model does not have.
+        ModelError: the source cannot be read, is not supported or does not fit the format, its
+            tokenizer gives ids that the model does not have, or the disk has not enough room.
     """
     source = locate(model.model, model.seed)
     folder = models_dir() / _folder_name(source, packer.layout)
@@ -87,7 +100,7 @@ def prepare(
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.with_suffix(".lock")):
             if not is_whole(folder, source.fingerprint):
-                _rebuild(folder, source, packer, progress)
+                _rebuild(folder, source, packer, progress, room)
             found, tokenizer = _read(folder), (folder / TOKENIZER_FILE).read_text("utf-8")
             config = fit_to_vocabulary(found.config, tokenizer, source.identity, progress)
             return replace(found, config=config)
@@ -131,20 +144,44 @@ def _folder_name(source: Source, layout: str) -> str:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock between processes; the system drops it when its holder dies."""
-    with path.open("w") as file:
+    """Hold a lock between processes; the system drops it when its holder dies.
+
+    Where nobody may write and the folder is there, nobody changes it: no lock is needed to read.
+    """
+    try:
+        file = path.open("w")
+    except OSError as error:
+        if error.errno not in _READ_ONLY or not path.with_suffix("").is_dir():
+            raise
+        yield
+        return
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _rebuild(folder: Path, source: Source, packer: Packer, progress: Callable[[str], None]) -> None:
+def _rebuild(
+    folder: Path,
+    source: Source,
+    packer: Packer,
+    progress: Callable[[str], None],
+    room: Callable[[Path], int],
+) -> None:
     """Convert into a folder beside it, then rename; first remove what a dead process left."""
     progress(f"preparing {source.name} as {packer.layout} in {folder}")
     partial = folder.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     try:
-        _convert(source.open(), packer, partial, progress)
+        checkpoint = source.open()
+        storage = packer.storage_of(checkpoint)
+        size = sum(weight_bytes(checkpoint.config, storage).values())
+        if (free := room(partial)) < size:
+            raise ModelError(
+                f"{source.name} takes {scaled(size)}B as {packer.layout}, and {folder.parent} has "
+                f"{scaled(free)}B free: make room, or set FLOORLINE_CACHE to a folder elsewhere"
+            )
+        _convert(checkpoint, packer, storage, partial, WriteProgress(size, progress))
         manifest = _manifest(partial, source.fingerprint)
         (partial / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1), "utf-8")
         shutil.rmtree(folder, ignore_errors=True)
@@ -154,35 +191,22 @@ def _rebuild(folder: Path, source: Source, packer: Packer, progress: Callable[[s
 
 
 def _convert(
-    checkpoint: Checkpoint, packer: Packer, folder: Path, progress: Callable[[str], None]
+    checkpoint: Checkpoint, packer: Packer, storage: Storage, folder: Path, progress: WriteProgress
 ) -> None:
+    def runs(spec: TensorSpec) -> Iterator[np.ndarray]:
+        if spec.role is TensorRole.VECTOR:
+            return iter([checkpoint.checked(spec).float().numpy()])
+        return packer.runs(spec, checkpoint, storage.format_of(spec.name))
+
     _write(folder / CONFIG_FILE, checkpoint.config)
     for name, text in checkpoint.files.items():
         (folder / name).write_text(text, "utf-8")
-    for number, shard in enumerate(_shards(checkpoint, packer, progress)):
-        save_file(shard, folder / f"weights-{number:05}.safetensors")
-    storage = packer.storage
+    for number, shard in enumerate(shards(checkpoint.config.tensors(), storage)):
+        path = folder / f"weights-{number:05}.safetensors"
+        write_shard(path, shard, storage, runs, progress.wrote)
     _write(folder / STORAGE_FILE, storage)
     _write(folder / CHECKPOINT_FILE, checkpoint_bytes(checkpoint, storage))
 
 
 def _write(path: Path, value: ModelConfig | Storage | CheckpointBytes) -> None:
     path.write_bytes(typed_json.format(typed_json.encode(value), indent=1))
-
-
-def _shards(
-    checkpoint: Checkpoint, packer: Packer, progress: Callable[[str], None]
-) -> Iterator[dict[str, torch.Tensor]]:
-    total, done, told = checkpoint.config.parameters, 0, 0
-    shard: dict[str, torch.Tensor] = {}
-    for spec in checkpoint.config.tensors():
-        shard[spec.name] = packer.store(spec, checkpoint)
-        done += spec.parameters
-        if done * 4 // total > told:  # say so at each quarter
-            told = done * 4 // total
-            progress(f"converted {done / 1e6:,.0f} of {total / 1e6:,.0f} million parameters")
-        if sum(tensor.nbytes for tensor in shard.values()) >= _SHARD_BYTES:
-            yield shard
-            shard = {}
-    if shard:
-        yield shard

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
 import torch
 
 from core.errors import ModelError
 from core.formats import MatrixFormat, Storage, WeightFormat
-from core.model import TensorRole, TensorSpec
+from core.model import TensorSpec
 from engine.checkpoint.source import Checkpoint
 
 _BEYOND_FP16: Final = 65520.0  # the least number that rounds to infinity
@@ -19,19 +21,23 @@ FORMATS: Final = {
 
 
 class RowPacker:
-    """Implements `Packer` for the torch path, in fp32 or fp16; vectors are always fp32."""
+    """Implements `Packer` for the torch path, in fp32 or fp16."""
 
     def __init__(self, weights: WeightFormat) -> None:
-        kind, self._dtype = FORMATS[weights]
-        self.layout, self.storage = f"{weights}-rows", Storage(kind)
+        self._kind, self._dtype = FORMATS[weights]
+        self.layout = f"{weights}-rows"
 
-    def store(self, spec: TensorSpec, checkpoint: Checkpoint) -> torch.Tensor:
-        tensor = checkpoint.checked(spec)
-        if spec.role is TensorRole.VECTOR:
-            return tensor.float().contiguous()
-        if self._dtype is torch.float16:
-            check_fp16(spec, tensor)
-        return tensor.to(self._dtype).contiguous()
+    def storage_of(self, checkpoint: Checkpoint) -> Storage:
+        return Storage(self._kind)
+
+    def runs(
+        self, spec: TensorSpec, checkpoint: Checkpoint, kind: MatrixFormat
+    ) -> Iterator[np.ndarray]:
+        """See `Packer.runs`."""
+        for run in checkpoint.checked_runs(spec):
+            if kind is MatrixFormat.FP16:
+                check_fp16(spec, run)
+            yield run.to(self._dtype).numpy()
 
 
 def fits_fp16(tensor: torch.Tensor) -> bool:

@@ -12,6 +12,7 @@ from core.errors import InvalidValue
 from core.model import ModelConfig
 from core.request import Grammar, Request, RequestId
 from grammar.compile import GrammarCompiler, Matcher
+from grammar.turns import Turns
 
 log = logging.getLogger("floorline.engine")
 
@@ -46,20 +47,27 @@ def no_grammars(grammar: Grammar) -> Matcher | None:
 class GrammarQueue:
     """Used by the loop's thread alone, except that `tell` is called by a helper thread.
 
+    Tenants take turns, so that the many hard grammars of one hold up its own requests only.
+
     Invariant: each request that is here gets one `Compiled`, unless it is taken before.
     """
 
     def __init__(self, compile: Compile, tell: Callable[[Compiled], None]) -> None:
         self._compile, self._tell = compile, tell
         self._requests: dict[RequestId, Request] = {}
+        self._turns: Turns[tuple[RequestId, Grammar]] = Turns()
         self._helper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="grammar")
 
     def __len__(self) -> int:
         return len(self._requests)
 
+    def __contains__(self, id: RequestId) -> bool:
+        return id in self._requests
+
     def add(self, request: Request, grammar: Grammar) -> None:
         self._requests[request.id] = request
-        self._helper.submit(self._work, request.id, grammar)
+        self._turns.push(request.tenant, (request.id, grammar))
+        self._helper.submit(self._work)
 
     def take(self, id: RequestId) -> Request | None:
         """Remove a request, compiled or not; None where it is not here."""
@@ -68,7 +76,9 @@ class GrammarQueue:
     def close(self) -> None:
         self._helper.shutdown(wait=False, cancel_futures=True)
 
-    def _work(self, id: RequestId, grammar: Grammar) -> None:
+    def _work(self) -> None:
+        """Compile the next grammar, which need not be the one that was added with this call."""
+        id, grammar = self._turns.pop()
         try:
             if id in self._requests:  # else the request was taken away
                 self._tell(Compiled(id, self._compile(grammar)))

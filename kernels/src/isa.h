@@ -14,7 +14,7 @@ struct Isa {
   void (*step)(const Model&, const KVStore&, const Batch&, Scratch&, Team&);
   // out[rows][matrix.rows] = x times the matrix, as a step would do it.
   void (*product)(const Matrix&, const Activations&, int rows, bool integer_activations, float* out,
-                  Team&);
+                  const Room&, Team&);
   // Read memory once as a step reads weights, and do nothing else: a step's floor.
   uint64_t (*read)(const uint8_t* data, size_t bytes, Team&);
   // Read a working set round and round in pieces, from `start` on, and note what each piece took,

@@ -1,16 +1,14 @@
 // Matrix products over packed panels: rows of activations times 16 columns at a time.
 // A row's result depends on that row alone: sums run over k in one order, in every tile.
 #pragma once
-#include <utility>
-
-#include "model.h"
-#include "simd.h"
+#include "coded.h"
 #include "team.h"
 
 namespace floorline::FLOORLINE_ISA {
 
-constexpr int kAhead = 8192;   // bytes between a prefetch and its use: about 200 ns of reading
 constexpr int kRowBlock = 96;  // rows whose activations stay in a cache while panels are read
+// Up to this many rows, unpacking a coded panel for each tile is cheaper than expanding it once.
+constexpr int kDirectRows = 32;
 // Bytes of weights that a thread draws at least and passes on at most; and the same where several
 // blocks of rows use the same panels.
 constexpr int kChunkBytes = 16 << 10;
@@ -45,12 +43,6 @@ void float_tile(const uint8_t* panel, const Activations& x, int row, int columns
     if constexpr (kChains == 2) total = add(total, sums[1][r]);
     store(out + r * kLanes, total);
   }
-}
-
-inline int four_bytes(const int8_t* p) {
-  int value;
-  std::memcpy(&value, p, 4);
-  return value;
 }
 
 // Sum the byte products of one group for R rows; `x` is the first row's group.
@@ -163,9 +155,15 @@ void dequantised_tile(const uint8_t* panel, const Activations& x, int row, int c
     store(out + r * kLanes, totals[r]);
 }
 
+// Where `expand` is set and there are more than `direct_rows` rows, a panel is expanded first, and
+// the tiles of expanded panels multiply it.
 struct TileSet {
   const TileFunction* by_rows;  // [rows - 1]
   int max_rows;
+  int direct_rows = 0;
+  void (*expand)(const uint8_t* panel, int columns, uint8_t* out) = nullptr;
+  const TileFunction* expanded_by_rows = nullptr;
+  int expanded_max_rows = 0;
 };
 
 template <class T, int... I>
@@ -190,7 +188,36 @@ TileSet quantised_tiles(bool integer_activations) {
   return dequantised_tiles<F>(std::make_integer_sequence<int, 4>());
 }
 
+template <Format F, int... I>
+TileSet coded_tiles(std::integer_sequence<int, I...>) {
+  static constexpr TileFunction kTiles[] = {coded_tile<F, I + 1>...};
+  return {kTiles, sizeof...(I)};
+}
+template <int Scales, bool Minima, bool Biased, int... I>
+TileSet expanded_tiles(std::integer_sequence<int, I...>) {
+  static constexpr TileFunction kTiles[] = {expanded_tile<Scales, Minima, Biased, I + 1>...};
+  return {kTiles, sizeof...(I)};
+}
+
+inline TileSet coded_tiles_for(Format format, bool integer_activations) {
+  return with_coded(format, [&](auto f) {
+    TileSet tiles{nullptr, 0};
+    TileSet after = float_tiles<float>(std::make_integer_sequence<int, kFloatRows>());
+    if (integer_activations) {
+      tiles = coded_tiles<f>(std::make_integer_sequence<int, kCodedRows>());
+      tiles.direct_rows = kDirectRows;
+      after = expanded_tiles<kCoding<f>.scales, kCoding<f>.minima, biased(f)>(
+          std::make_integer_sequence<int, kIntegerRows>());
+    }
+    tiles.expand = integer_activations ? expand<f> : expand_floats<f>;
+    tiles.expanded_by_rows = after.by_rows;
+    tiles.expanded_max_rows = after.max_rows;
+    return tiles;
+  });
+}
+
 inline TileSet tiles_for(Format format, bool integer_activations) {
+  if (is_coded(format)) return coded_tiles_for(format, integer_activations);
   const std::make_integer_sequence<int, kFloatRows> rows;
   switch (format) {
     case Format::fp32: return float_tiles<float>(rows);

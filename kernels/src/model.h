@@ -99,7 +99,8 @@ struct Activations {
   int8_t* bytes = nullptr;    // [T][byte_stride]
   float* scales = nullptr;    // [T][byte_stride / 32]
   int32_t* starts = nullptr;  // the same: -128 times the sum of a group's bytes
-  float* offsets = nullptr;   // the same: that sum times the scale
+  int32_t* halves = nullptr;  // [T][byte_stride / 16]: the same of half a group; for q6_k
+  float* offsets = nullptr;   // as scales: the sum of a group's bytes times its scale
   int byte_stride = 0;
 
   int group_stride() const { return byte_stride / kGroup; }
@@ -116,6 +117,12 @@ constexpr int kPartition = 128;  // positions whose scores are looked at togethe
 constexpr int kSpan = 2;         // partitions of a partial attention
 constexpr int kSplitItems = 4;   // with at most so many items a thread, spans become items
 
+// Where each member expands one coded panel at a time.
+struct Room {
+  uint8_t* data = nullptr;
+  size_t pitch = 0;  // from one member's to the next
+};
+
 struct Scratch {
   float* residual = nullptr;  // [T][hidden]
   float* qkv = nullptr;       // [T][q, k, v]
@@ -123,6 +130,7 @@ struct Scratch {
   float* partials = nullptr;  // [items][spans][queries](largest, sum, acc[head_dim])
   int max_spans = 0, max_split_items = 0;
   Activations normed, attended, gated;
+  Room room;
   std::vector<Tile> tiles;
   int residual_stride = 0;
 };

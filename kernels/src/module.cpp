@@ -121,17 +121,20 @@ void product(const Array& x, const nb::tuple& packed, const Writable& y,
   const size_t scalars = static_cast<size_t>(rows) * groups;
   std::vector<float> padded(scalars * kGroup), scales(scalars), offsets(scalars);
   std::vector<int8_t> bytes(padded.size());
-  std::vector<int32_t> starts(scalars);
+  std::vector<int32_t> starts(scalars), halves(2 * scalars);
   for (int r = 0; r < rows; ++r)
     if (t.columns > 0)
       std::memcpy(&padded[static_cast<size_t>(r) * stride],
                   values + static_cast<size_t>(r) * t.columns, t.columns * sizeof(float));
-  const Activations a{padded.data(), stride,         bytes.data(), scales.data(),
-                      starts.data(), offsets.data(), stride};
+  const Activations a{padded.data(), stride,        bytes.data(),   scales.data(),
+                      starts.data(), halves.data(), offsets.data(), stride};
   const Matrix matrix{t.data, nullptr, t.rows, t.columns, t.format,
                       panel_bytes(t.format, t.columns)};
   Team team(threads);
-  isa->product(matrix, a, rows, integer_activations_named(activations), out, team);
+  const size_t pitch = is_coded(t.format) ? expanded_bytes(t.columns) : 0;
+  std::vector<uint8_t> room(pitch * threads + kLineBytes);
+  isa->product(matrix, a, rows, integer_activations_named(activations), out, {room.data(), pitch},
+               team);
 }
 
 }  // namespace

@@ -121,6 +121,8 @@ Matrix NativeModel::matrix_at(uint8_t* panels, size_t pitch, const std::string& 
   for (int i = 0; i < matrix.num_panels(); ++i)
     std::memcpy(panels + i * pitch, t.data + i * bytes, bytes);
   weight_bytes_ += t.bytes;
+  if (is_coded(t.format) && t.columns > coded_columns_) coded_columns_ = t.columns;
+  has_halves_ = has_halves_ || coding(t.format).scales == 2;
   if (find(name + ".bias") != nullptr) matrix.bias = take_vector(name + ".bias", t.rows, true);
   return matrix;
 }
@@ -194,11 +196,12 @@ void NativeModel::take_activations(Activations& a, int width) {
   a.bytes = work_->take<int8_t>(rows * a.byte_stride);
   a.scales = work_->take<float>(rows * a.group_stride());
   a.starts = work_->take<int32_t>(rows * a.group_stride());
+  if (has_halves_) a.halves = work_->take<int32_t>(rows * 2 * a.group_stride());
   a.offsets = work_->take<float>(rows * a.group_stride());
 }
 
 // More than the scratch takes. A value of activations needs four bytes, one more when quantised,
-// and its share of twelve bytes a group: below 1.4 floats.
+// and its share of twenty bytes a group: below 1.5 floats.
 constexpr int kActivationFloats = 2, kTakes = 32;
 
 void NativeModel::take_scratch() {
@@ -212,7 +215,9 @@ void NativeModel::take_scratch() {
   const size_t partials = partial * s.max_spans * s.max_split_items;
   const size_t row = s.residual_stride + m.qkv_stride() + m.head_dim +
                      3 * kActivationFloats * m.widest();  // of three Activations
-  work_.emplace((rows * row + partials) * sizeof(float) + kTakes * Arena::padded(1));
+  s.room.pitch = coded_columns_ ? Arena::padded(expanded_bytes(coded_columns_)) : 0;
+  const size_t room = s.room.pitch * options_.threads;
+  work_.emplace((rows * row + partials) * sizeof(float) + room + kTakes * Arena::padded(1));
   s.residual = work_->take<float>(rows * s.residual_stride);
   s.qkv = work_->take<float>(rows * m.qkv_stride());
   s.angles = work_->take<float>(rows * m.head_dim);
@@ -220,6 +225,7 @@ void NativeModel::take_scratch() {
   take_activations(s.normed, m.hidden);
   take_activations(s.attended, m.q_width());
   take_activations(s.gated, m.inner);
+  s.room.data = work_->take<uint8_t>(room);
   s.tiles.reserve(rows);
 }
 

@@ -87,6 +87,8 @@ class NativeModel {
   std::optional<Arena> weights_, store_, work_;
   const uint8_t* weights_start_ = nullptr;
   size_t weight_bytes_ = 0, kv_bytes_ = 0;
+  int coded_columns_ = 0;    // of the widest coded matrix
+  bool has_halves_ = false;  // whether a matrix has a scale for half a group
   Team team_;
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
 };

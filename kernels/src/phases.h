@@ -71,6 +71,7 @@ struct Product {
   float* out;
   size_t stride;
   Into into;
+  Room room;
 };
 
 inline void put(float* out, Lanes y, int n, Into into, Gating gating) {
@@ -82,17 +83,28 @@ inline void put(float* out, Lanes y, int n, Into into, Gating gating) {
   store_part(out, y, n);
 }
 
-// Multiply rows [first, last) with one panel, in register tiles of about equal height.
-inline void multiply_panel(const Product& p, int panel, int first, int last, Gating gating) {
+// Multiply rows [first, last) with one panel, in register tiles of about equal height. A coded
+// panel that more than one tile would read is expanded first.
+inline void multiply_panel(const Product& p, int panel, int first, int last, Gating gating,
+                           const Member& me) {
   const Matrix& m = *p.matrix;
-  const int rows = last - first, count = (rows + p.tiles.max_rows - 1) / p.tiles.max_rows;
-  const int column = panel * kLanes, n = smaller(kLanes, m.rows - column);
   const uint8_t* weights = m.panels + panel * m.pitch;
+  TileSet tiles = p.tiles;
+  const int rows = last - first;
+  if (tiles.expand && rows > tiles.direct_rows) {
+    uint8_t* room = p.room.data + me.index() * p.room.pitch;
+    tiles.expand(weights, m.columns, room);
+    weights = room;
+    tiles.by_rows = tiles.expanded_by_rows;
+    tiles.max_rows = tiles.expanded_max_rows;
+  }
+  const int count = (rows + tiles.max_rows - 1) / tiles.max_rows;
+  const int column = panel * kLanes, n = smaller(kLanes, m.rows - column);
   const Lanes bias = m.bias ? load(m.bias + column) : zeros();
   alignas(64) float tile[kFloatRows * kLanes];
   for (int i = 0; i < count; ++i) {
     const int begin = first + rows * i / count, end = first + rows * (i + 1) / count;
-    p.tiles.by_rows[end - begin - 1](weights, *p.x, begin, m.columns, tile);
+    tiles.by_rows[end - begin - 1](weights, *p.x, begin, m.columns, tile);
     for (int row = begin; row < end; ++row)
       put(p.out + row * p.stride + column, add(load(tile + (row - begin) * kLanes), bias), n,
           p.into, gating);
@@ -119,7 +131,7 @@ inline void multiply(Member& me, std::initializer_list<Product> products, int ro
         const Product* p = products.begin();
         int panel = i;
         for (; panel >= p->matrix->num_panels(); ++p) panel -= p->matrix->num_panels();
-        multiply_panel(*p, panel, r, smaller(r + kRowBlock, rows), Gating::silu);
+        multiply_panel(*p, panel, r, smaller(r + kRowBlock, rows), Gating::silu, me);
       }
   };
   share_runs(me, total, chunk, panels, then);
@@ -135,8 +147,8 @@ inline void multiply_gated(Member& me, const Product& gate, const Product& up, i
   auto panels = [&](int first, int last) {
     for (int r = 0; r < rows; r += kRowBlock)
       for (int i = first; i < last; ++i) {
-        multiply_panel(gate, i, r, smaller(r + kRowBlock, rows), gating);
-        multiply_panel(up, i, r, smaller(r + kRowBlock, rows), gating);
+        multiply_panel(gate, i, r, smaller(r + kRowBlock, rows), gating, me);
+        multiply_panel(up, i, r, smaller(r + kRowBlock, rows), gating, me);
       }
   };
   share_runs(me, total, chunk, panels, then);

@@ -2,8 +2,8 @@
 #pragma once
 #include <cmath>
 
+#include "coded.h"
 #include "model.h"
-#include "simd.h"
 
 namespace floorline::FLOORLINE_ISA {
 
@@ -47,6 +47,7 @@ inline void unpack_row(const Matrix& m, int row, float* out) {
     case Format::int8: return unpack_column<Format::int8>(panel, column, count, out);
     case Format::int8_g32: return unpack_column<Format::int8_g32>(panel, column, count, out);
     case Format::int4_g32: return unpack_column<Format::int4_g32>(panel, column, count, out);
+    default: return unpack_coded(m.format, panel, column, count, out);
   }
 }
 
@@ -84,6 +85,11 @@ inline void quantise(const Activations& a, int row) {
     store_bytes(bytes + kLanes, q1);
     scales[g] = peak / 127.f + poison;
     const int total = sum(add(q0, q1));
+    if (a.halves) {
+      int32_t* halves = a.halves + (static_cast<size_t>(row) * a.group_stride() + g) * 2;
+      halves[0] = -kByteZero * sum(q0);
+      halves[1] = -kByteZero * total - halves[0];
+    }
     starts[g] = -kByteZero * total;
     offsets[g] = scales[g] * static_cast<float>(total);
   }

@@ -20,6 +20,7 @@ struct SignedBytes {  // the same minus 128, and their magnitudes
 constexpr int kChains = 1;
 constexpr int kFloatRows = 6;
 constexpr int kIntegerRows = 4;
+constexpr int kCodedRows = 4;   // of a tile that unpacks codes
 constexpr int kAccumulators = 5;
 
 inline Lanes zeros() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
@@ -127,6 +128,45 @@ inline Bytes low_nibbles(Bytes b) {
 }
 inline Bytes high_nibbles(Bytes b) {
   return low_nibbles({_mm256_srli_epi16(b.lo, 4), _mm256_srli_epi16(b.hi, 4)});
+}
+// low, with the bits of `high` that `Mask` keeps once they are moved `Left` (or right) in each byte.
+template <int Left, int Mask>
+inline Bytes with_bits(Bytes low, Bytes high) {
+  auto one = [](__m256i l, __m256i h) {
+    const __m256i moved = Left < 0 ? _mm256_srli_epi16(h, -Left) : _mm256_slli_epi16(h, Left);
+    return _mm256_or_si256(l, _mm256_and_si256(moved, _mm256_set1_epi8(Mask)));
+  };
+  return {one(low.lo, high.lo), one(low.hi, high.hi)};
+}
+inline Bytes look_up(const uint8_t* table, Bytes codes) {  // 16 entries
+  const __m256i entries =
+      _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+  return {_mm256_shuffle_epi8(entries, codes.lo), _mm256_shuffle_epi8(entries, codes.hi)};
+}
+inline void store(uint8_t* p, Bytes b) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), b.lo);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p) + 1, b.hi);
+}
+inline Ints load_words(const uint8_t* p) { return load_bytes(p); }  // 16 of 32 bits
+inline Ints load_halves(const uint8_t* p) {                         // 16 of 16 bits
+  auto* q = reinterpret_cast<const __m128i*>(p);
+  return {_mm256_cvtepu16_epi32(_mm_loadu_si128(q)), _mm256_cvtepu16_epi32(_mm_loadu_si128(q + 1))};
+}
+inline Ints load_small(const uint8_t* p) {  // 16 of 8 bits
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
+// The bits that `Mask` keeps once they are moved `Right` (or left) in each lane.
+template <int Right, int Mask>
+inline Ints field(Ints x) {
+  auto one = [](__m256i y) {
+    const __m256i moved = Right < 0 ? _mm256_slli_epi32(y, -Right) : _mm256_srli_epi32(y, Right);
+    return _mm256_and_si256(moved, _mm256_set1_epi32(Mask));
+  };
+  return {one(x.lo), one(x.hi)};
+}
+inline Ints either(Ints a, Ints b) {
+  return {_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
 }
 inline SignedBytes as_signed(Bytes b) {
   const __m256i flip = _mm256_set1_epi8(-128);

@@ -14,6 +14,7 @@ using SignedBytes = __m512i;  // the same, each standing for its value minus 128
 constexpr int kChains = 2;      // independent sums over k: hides the latency of FMA
 constexpr int kFloatRows = 12;  // rows of a register tile
 constexpr int kIntegerRows = 12;
+constexpr int kCodedRows = 8;   // of a tile that unpacks codes
 constexpr int kAccumulators = 24;  // vectors of sums that attention keeps in registers
 
 inline Lanes zeros() { return _mm512_setzero_ps(); }
@@ -67,6 +68,32 @@ inline void store_bytes(int8_t* p, Ints x) {
 inline Bytes load_bytes(const uint8_t* p) { return _mm512_loadu_si512(p); }
 inline Bytes low_nibbles(Bytes b) { return _mm512_and_si512(b, _mm512_set1_epi8(15)); }
 inline Bytes high_nibbles(Bytes b) { return low_nibbles(_mm512_srli_epi16(b, 4)); }
+// low, with the bits of `high` that `Mask` keeps once they are moved `Left` (or right) in each byte.
+template <int Left, int Mask>
+inline Bytes with_bits(Bytes low, Bytes high) {
+  const Bytes moved = Left < 0 ? _mm512_srli_epi16(high, -Left) : _mm512_slli_epi16(high, Left);
+  constexpr int kOrAnd = 0xf8;  // a | (b & c)
+  return _mm512_ternarylogic_epi32(low, moved, _mm512_set1_epi8(Mask), kOrAnd);
+}
+inline Bytes look_up(const uint8_t* table, Bytes codes) {  // 16 entries
+  const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), codes);
+}
+inline void store(uint8_t* p, Bytes b) { _mm512_storeu_si512(p, b); }
+inline Ints load_words(const uint8_t* p) { return _mm512_loadu_si512(p); }  // 16 of 32 bits
+inline Ints load_halves(const uint8_t* p) {                                 // 16 of 16 bits
+  return _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline Ints load_small(const uint8_t* p) {  // 16 of 8 bits
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+// The bits that `Mask` keeps once they are moved `Right` (or left) in each lane.
+template <int Right, int Mask>
+inline Ints field(Ints x) {
+  const Ints moved = Right < 0 ? _mm512_slli_epi32(x, -Right) : _mm512_srli_epi32(x, Right);
+  return _mm512_and_si512(moved, splat(Mask));
+}
+inline Ints either(Ints a, Ints b) { return _mm512_or_si512(a, b); }
 inline SignedBytes as_signed(Bytes b) { return b; }
 template <int J>
 inline Lanes byte_lane(Bytes b) {

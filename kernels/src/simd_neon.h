@@ -18,6 +18,7 @@ using SignedBytes = Four<int8x16_t>;  // the same minus 128
 constexpr int kChains = 1;
 constexpr int kFloatRows = 6;
 constexpr int kIntegerRows = 4;
+constexpr int kCodedRows = 4;   // of a tile that unpacks codes
 constexpr int kAccumulators = 6;
 
 template <class F>
@@ -120,6 +121,47 @@ inline Bytes low_nibbles(Bytes b) {
 }
 inline Bytes high_nibbles(Bytes b) {
   return map([&](int i) { return vshrq_n_u8(b.at[i], 4); });
+}
+// low, with the bits of `high` that `Mask` keeps once they are moved `Left` (or right) in each byte.
+template <int Left, int Mask>
+inline Bytes with_bits(Bytes low, Bytes high) {
+  return map([&](int i) {
+    const uint8x16_t moved = vshlq_u8(high.at[i], vdupq_n_s8(Left));
+    return vorrq_u8(low.at[i], vandq_u8(moved, vdupq_n_u8(Mask)));
+  });
+}
+inline Bytes look_up(const uint8_t* table, Bytes codes) {  // 16 entries
+  return map([&](int i) { return vqtbl1q_u8(vld1q_u8(table), codes.at[i]); });
+}
+inline void store(uint8_t* p, Bytes b) {
+  for (int i = 0; i < 4; ++i) vst1q_u8(p + 16 * i, b.at[i]);
+}
+inline Ints load_words(const uint8_t* p) {  // 16 of 32 bits
+  return map([=](int i) { return vreinterpretq_s32_u8(vld1q_u8(p + 16 * i)); });
+}
+inline Ints load_halves(const uint8_t* p) {  // 16 of 16 bits
+  return map([=](int i) {
+    return vreinterpretq_s32_u32(vmovl_u16(vreinterpret_u16_u8(vld1_u8(p + 8 * i))));
+  });
+}
+inline Ints load_small(const uint8_t* p) {  // 16 of 8 bits
+  const uint8x16_t bytes = vld1q_u8(p);
+  const uint16x8_t low = vmovl_u8(vget_low_u8(bytes)), high = vmovl_high_u8(bytes);
+  return {{vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(low))),
+           vreinterpretq_s32_u32(vmovl_high_u16(low)),
+           vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(high))),
+           vreinterpretq_s32_u32(vmovl_high_u16(high))}};
+}
+// The bits that `Mask` keeps once they are moved `Right` (or left) in each lane.
+template <int Right, int Mask>
+inline Ints field(Ints x) {
+  return map([&](int i) {
+    const uint32x4_t moved = vshlq_u32(vreinterpretq_u32_s32(x.at[i]), vdupq_n_s32(-Right));
+    return vreinterpretq_s32_u32(vandq_u32(moved, vdupq_n_u32(Mask)));
+  });
+}
+inline Ints either(Ints a, Ints b) {
+  return map([&](int i) { return vorrq_s32(a.at[i], b.at[i]); });
 }
 inline SignedBytes as_signed(Bytes b) {
   return map([&](int i) { return vreinterpretq_s8_u8(veorq_u8(b.at[i], vdupq_n_u8(128))); });

@@ -20,6 +20,7 @@ using SignedBytes = Bytes;
 constexpr int kChains = 1;
 constexpr int kFloatRows = 4;
 constexpr int kIntegerRows = 4;
+constexpr int kCodedRows = 1;   // of a tile that unpacks codes
 constexpr int kAccumulators = 4;
 
 template <class F>
@@ -122,6 +123,41 @@ inline Bytes low_nibbles(Bytes b) {
 inline Bytes high_nibbles(Bytes b) {
   for (uint8_t& byte : b.at) byte >>= 4;
   return b;
+}
+// low, with the bits of `high` that `Mask` keeps once they are moved `Left` (or right) in each byte.
+template <int Left, int Mask>
+inline Bytes with_bits(Bytes low, const Bytes& high) {
+  constexpr int kLeft = Left < 0 ? 0 : Left, kRight = Left < 0 ? -Left : 0;
+  for (int i = 0; i < 4 * kLanes; ++i)
+    low.at[i] = static_cast<uint8_t>(low.at[i] | (high.at[i] << kLeft >> kRight & Mask));
+  return low;
+}
+inline Bytes look_up(const uint8_t* table, Bytes codes) {  // 16 entries
+  for (uint8_t& byte : codes.at) byte = table[byte];
+  return codes;
+}
+inline void store(uint8_t* p, const Bytes& b) { std::memcpy(p, b.at, sizeof b.at); }
+inline Ints load_words(const uint8_t* p) {  // 16 of 32 bits
+  Ints x;
+  std::memcpy(x.at, p, sizeof x.at);
+  return x;
+}
+inline Ints load_halves(const uint8_t* p) {  // 16 of 16 bits
+  return map([=](int i) { return static_cast<int32_t>(p[2 * i] | p[2 * i + 1] << 8); });
+}
+inline Ints load_small(const uint8_t* p) {  // 16 of 8 bits
+  return map([=](int i) { return static_cast<int32_t>(p[i]); });
+}
+// The bits that `Mask` keeps once they are moved `Right` (or left) in each lane.
+template <int Right, int Mask>
+inline Ints field(Ints x) {
+  constexpr int kRight = Right < 0 ? 0 : Right, kLeft = Right < 0 ? -Right : 0;
+  return map([&](int i) {
+    return static_cast<int32_t>(static_cast<uint32_t>(x.at[i]) >> kRight << kLeft & Mask);
+  });
+}
+inline Ints either(Ints a, Ints b) {
+  return map([&](int i) { return a.at[i] | b.at[i]; });
 }
 inline SignedBytes as_signed(Bytes b) { return b; }
 template <int J>

@@ -35,7 +35,8 @@ class Step {
   }
   Product product(const Matrix& matrix, const Activations& x, float* out, size_t stride,
                   Into into) const {
-    return {&matrix, tiles_for(matrix.format, m.integer_activations), &x, out, stride, into};
+    return {&matrix, tiles_for(matrix.format, m.integer_activations), &x, out, stride, into,
+            s.room};
   }
   float* residual(int row) const {
     return s.residual + static_cast<size_t>(row) * s.residual_stride;
@@ -222,12 +223,12 @@ void step(const Model& m, const KVStore& kv, const Batch& b, Scratch& s, Team& t
 }
 
 void product(const Matrix& matrix, const Activations& x, int rows, bool integer_activations,
-             float* out, Team& team) {
+             float* out, const Room& room, Team& team) {
   const bool quantised = integer_activations && is_integer(matrix.format);
   const TileSet tiles = tiles_for(matrix.format, integer_activations);
   team.run([&](Member& me) {
     if (quantised) share(me, rows, [&](int row) { quantise(x, row); });
-    multiply(me, {{&matrix, tiles, &x, out, static_cast<size_t>(matrix.rows), Into::store}},
+    multiply(me, {{&matrix, tiles, &x, out, static_cast<size_t>(matrix.rows), Into::store, room}},
              rows);
   });
 }

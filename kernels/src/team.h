@@ -220,6 +220,7 @@ class Team::Member {
   Member(Team& team, int index) : team_(team), index_(index), phase_(team.first_phase_) {}
 
   int team_size() const { return team_.size_; }
+  int index() const { return index_; }
 
   // Give the first of this member's own items if there are `count`; with next = 1, the end of them.
   int first_of(int count, int next = 0) const { return team_.first_of(index_ + next, count); }

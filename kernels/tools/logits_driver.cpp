@@ -20,6 +20,7 @@ struct Shape {
   Gating gating;
   std::vector<int> windows;  // one a layer
   std::vector<Format> formats;
+  std::vector<const char*> stores = {"fp32", "fp16", "int8"};
   bool spoilt = false;  // the last token's embedding has a NaN
 };
 
@@ -28,7 +29,12 @@ const Shape kShapes[] = {
     {"grouped", 3, 1, 20, 16, Gating::silu, {0, 0},
      {Format::fp32, Format::fp16, Format::int8, Format::int8_g32, Format::int4_g32}},
     {"single", 2, 2, 34, 10, Gating::gelu_tanh, {0, 150}, {Format::fp32}},
-    {"spoilt", 3, 1, 20, 16, Gating::silu, {0, 0}, {Format::int8_g32}, true},
+    {"file", 3, 1, 20, 16, Gating::silu, {0, 0},
+     {Format::q4_0, Format::q5_0, Format::q5_1, Format::q4_k, Format::q5_k, Format::q6_k,
+      Format::iq4_nl, Format::iq4_xs, Format::mxfp4},
+     {"fp16"}},
+    {"spoilt", 3, 1, 20, 16, Gating::silu, {0, 0}, {Format::int8_g32},
+     {"fp32", "fp16", "int8"}, true},
 };
 constexpr int kVocab = 37, kHidden = 36, kInner = 52;
 
@@ -81,6 +87,7 @@ class Random {
       for (int i = 0; i < columns * kLanes; ++i) halves(data, 1, below(2) << 15, 0x3400);
       return;
     }
+    if (is_coded(format)) return fill_coded(data, format, columns);
     if (format == Format::int8) numbers(data, kLanes, 0x1p-10f, 0x1p-22f);
     for (int g = 0; g < groups; ++g) {
       if (format == Format::int8_g32) halves(data, kLanes, 0x1400, 0x200);
@@ -89,6 +96,22 @@ class Random {
         halves(data, kLanes, 0xac00, 0x400);  // minima are negative
       }
       bytes(data, kGroup * kLanes / (format == Format::int4_g32 ? 2 : 1));
+    }
+  }
+
+  // Any bytes are valid but those of factors, minima and exponents.
+  void fill_coded(uint8_t* data, Format format, int columns) {
+    const Coding c = coding(format);
+    const int blocks = round_up(columns, c.columns) / c.columns;
+    if (format == Format::q6_k) halves(data, blocks * kLanes, 0x0800, 0x400);
+    if (format == Format::mxfp4)
+      for (int i = 0; i < blocks * kLanes; ++i) put(data, static_cast<uint8_t>(118 + below(4)));
+    for (int block = 0; block < blocks; ++block) {
+      const uint8_t* end = data + c.header_bytes;
+      const int first = c.columns == kGroup ? 0x1c00 : 0x0c00;  // the others have scales besides
+      if (!c.factor_bytes) halves(data, kLanes * (c.minima ? 2 : 1), first, 0x400);
+      bytes(data, static_cast<int>(end - data));
+      bytes(data, c.columns / kGroup * coded_group_bytes(format));
     }
   }
 
@@ -196,7 +219,7 @@ void run(const Shape& shape, Format format, bool integer_activations, const char
 void run_all(const std::string& isa, int threads) {
   for (const Shape& shape : kShapes)
     for (Format format : shape.formats)
-      for (const char* kv : {"fp32", "fp16", "int8"}) {
+      for (const char* kv : shape.stores) {
         run(shape, format, false, kv, isa, threads);
         if (is_integer(format)) run(shape, format, true, kv, isa, threads);
       }

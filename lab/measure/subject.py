@@ -8,7 +8,7 @@ from functools import cached_property
 
 from core.machine import Peak, Peaks, PeakSource
 from core.model import ModelConfig
-from costmodel.floor import Floor, memory_peak
+from costmodel.floor import Floor, floor_of
 from costmodel.planning.sizes import Width, sums_of
 from costmodel.sums import ModelSums, StepTotals
 from loadgen.run.scrape import Scrape
@@ -34,10 +34,9 @@ class Subject:
 
     def floor(self, work: StepTotals) -> Floor:
         """Floor a step as the server does: from the cache where it fits."""
-        level, peak = memory_peak(work.bytes, self.peaks)
-        assert peak is not None
-        assert self.peaks.flops is not None
-        return Floor(work.bytes / peak.per_s, work.flops / self.peaks.flops.per_s, level)
+        floor = floor_of(work, self.peaks)
+        assert floor is not None
+        return floor
 
     def decode(self, batch: int, context: int) -> Floor:
         return self.floor(self.sums.uniform_step(batch, context, 1))

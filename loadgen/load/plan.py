@@ -5,16 +5,18 @@ It knows no server and no clock; the same spec gives the same bytes everywhere.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import math
 import random
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from functools import cached_property
 from itertools import groupby, islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from core.errors import SettingsError
 from loadgen.load.draws import (
@@ -29,10 +31,72 @@ from loadgen.load.draws import (
     send_times_s,
 )
 from loadgen.load.spec import PlanSpec, parse_cancel, parse_sessions
-from loadgen.load.traces import TraceRow, read_trace
 
 DEFAULT_REQUESTS = 60
 PLAN_VERSION = 1
+
+
+class TraceRow(NamedTuple):
+    """An arrival and its lengths."""
+
+    t_s: float
+    prompt_tokens: int
+    output_tokens: int
+
+
+def _azure_s(text: str) -> float:
+    # fromisoformat takes six digits of fraction; the files have seven
+    return (datetime.fromisoformat(text.strip()[:26]) - datetime(2023, 1, 1)).total_seconds()
+
+
+FORMATS: dict[str, Any] = {  # the start's column: how to read it, the columns of token counts
+    "TIMESTAMP": (_azure_s, "ContextTokens", "GeneratedTokens"),
+    "Timestamp": (float, "Request tokens", "Response tokens"),  # BurstGPT
+    "timestamp": (lambda ms: float(ms) / 1000, "input_length", "output_length"),  # Mooncake
+}
+
+
+def read_trace(path: str) -> list[TraceRow]:
+    """Read a whole trace, times from its first row on. Rows without output (failures) are left out.
+
+    Raises:
+        SettingsError: the file or one row cannot be read; names the line.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except OSError as error:
+        raise SettingsError(f"--trace {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"--trace {path}: not a text in UTF-8") from None
+    answered = (row for row in _rows(path, lines) if row.output_tokens > 0)
+    rows = sorted(answered, key=lambda row: row.t_s)
+    if not rows:
+        raise SettingsError(f"--trace {path}: no requests in it")
+    return [row._replace(t_s=row.t_s - rows[0].t_s) for row in rows]
+
+
+def _rows(path: str, lines: list[str]) -> Iterator[TraceRow]:
+    table = csv.DictReader(lines)
+    numbered: Iterator[tuple[int, Any]] = ((table.line_num, row) for row in table)
+    column = next((name for name in FORMATS if name in (table.fieldnames or ())), None)
+    if lines and lines[0].lstrip().startswith("{"):
+        numbered = ((n, line) for n, line in enumerate(lines, 1) if line.strip())
+        column = "timestamp"
+    if column is None:
+        raise SettingsError(
+            f"--trace {path}: line 1 is not that of an Azure, BurstGPT or Mooncake file"
+        )
+    read, prompt, output = FORMATS[column]
+    for number, raw in numbered:
+        try:
+            cells = json.loads(raw) if isinstance(raw, str) else raw
+            row = TraceRow(read(cells[column]), int(cells[prompt]), int(cells[output]))
+            if row.prompt_tokens < 1 or row.output_tokens < 0:
+                raise ValueError
+        except (ValueError, KeyError, TypeError, AttributeError):
+            told = f"needs {column}, {prompt} of at least 1 and {output} of at least 0"
+            raise SettingsError(f"--trace {path}, line {number}: {told}") from None
+        yield row
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +182,10 @@ def make_plan(spec: PlanSpec) -> Plan:
 def _refuse_what_would_be_passed_over(spec: PlanSpec) -> None:
     plain, idle = PlanSpec(), ("arrival", "prompt", "output") if spec.trace else ("speed", "map")
     if given := [f"--{name}" for name in idle if getattr(spec, name) != getattr(plain, name)]:
-        load = "a trace goes" if spec.trace else "a load without --trace goes"
-        raise SettingsError(f"{load} without {', '.join(given)}")
+        flags = ", ".join(given)
+        if spec.trace:
+            raise SettingsError(f"--trace cannot be combined with {flags}: the trace decides it")
+        raise SettingsError(f"{flags}: only for a load from --trace")
 
 
 def follows_rate(spec: PlanSpec) -> bool:
@@ -149,7 +215,7 @@ def _times(spec: PlanSpec) -> Iterator[float]:
     if spec.rate is None and follows_rate(spec):
         raise SettingsError("--rate is missing: how many requests per second?")
     if spec.duration is not None and (spec.requests or isinstance(arrival, ClosedArrival)):
-        raise SettingsError("--duration goes with neither --requests nor --arrival closed:N")
+        raise SettingsError("--duration cannot be combined with --requests or --arrival closed:N")
     wanted = spec.requests or DEFAULT_REQUESTS
     ends = arrival.start + arrival.end if isinstance(arrival, RampArrival) else 1.0
     span_s = spec.duration or 2 * wanted / ends
@@ -184,5 +250,5 @@ def load_plan(path: str) -> Plan:
     except (ValueError, KeyError, TypeError):
         raise SettingsError(f"--plan {path}: not a file that loadgen plan wrote") from None
     if not whole:
-        raise SettingsError(f"--plan {path}: its requests are not those that its hash names")
+        raise SettingsError(f"--plan {path}: its requests were changed (their hash differs)")
     return plan

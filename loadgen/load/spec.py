@@ -133,8 +133,8 @@ _TALK = "each arrival is a conversation: turns=3,think=exp:2s"
 _OBJECTIVE = "an objective: ttft.p95=500ms, itl.p95=50ms, errors=1%"
 _CACHE = "cold: no two first blocks alike; warm: each prompt sent before"
 _MAP = "ranges for the trace's lengths: prompt:32-96,output:16-48"
-_CANCEL = "hang up on a share of requests: 10%@0.5s"
-_HOLD = "hold back further requests; their clocks run"
+_CANCEL = "hang up on a share of the requests: 10%@0.5s"
+_HOLD = "most requests in flight; the others wait, and their wait counts"
 _SECONDS: dict[str, Any] = {"metavar": "T", "read": seconds}
 _SOME_SECONDS: dict[str, Any] = {"metavar": "T", "read": some_seconds}
 _COUNT: dict[str, Any] = {"metavar": "N", "read": count}
@@ -151,12 +151,14 @@ class PlanSpec:
     requests: int | None = setting(
         None, "how many (60, or the trace)", also=("--num-prompts",), **_COUNT
     )
-    duration: float | None = setting(None, "send for this long instead", **_SOME_SECONDS)
+    duration: float | None = setting(
+        None, "send for this long (instead of --requests)", **_SOME_SECONDS
+    )
     prompt: str = setting("32-96", _LENGTHS, read=parse_lengths)
     output: str = setting("16-48", "output tokens, written likewise", read=parse_lengths)
     seed: int = setting(
         7,
-        "of arrivals, lengths, text and cancellation",
+        "decides arrivals, lengths, text and cancellation",
         metavar="N",
         read=whole(-math.inf, math.inf, "a whole number"),
     )
@@ -173,8 +175,8 @@ class RunSpec:
     """How the load is sent, and what is asked of the answers."""
 
     plan: str | None = setting(None, "send this plan instead of making one", **_FILE)
-    warmup: float = setting(0.0, "leave out requests meant to start before", **_SECONDS)
-    timeout: float = setting(60.0, "a request fails after", **_SOME_SECONDS)
+    warmup: float = setting(0.0, "send this long before anything counts", **_SECONDS)
+    timeout: float = setting(60.0, "a request fails after this long", **_SOME_SECONDS)
     max_inflight: int | None = setting(None, _HOLD, also=("--max-concurrency",), **_COUNT)
     slo: tuple[str, ...] = setting((), _OBJECTIVE, read=parse_slo)
     cache: str | None = setting(None, _CACHE, metavar="cold|warm", read=one_of("cold", "warm"))
@@ -189,7 +191,7 @@ class RunSpec:
         "completions", "which API", metavar="completions|chat", read=one_of("completions", "chat")
     )
     model: str | None = setting(
-        None, "which one", otherwise="the first that the server lists", read=str
+        None, "its name", otherwise="the first that the server lists", read=str
     )
     api_key: str | None = setting(None, "sent as a bearer token", metavar="KEY", read=bearer)
     header: tuple[str, ...] = setting((), "a further HTTP header", metavar="K=V", read=parse_header)

@@ -85,10 +85,11 @@ def _nusd(record: Record) -> int | None:
     return None if usd is None else round(usd * NUSD_PER_USD)
 
 
-def price_of(
-    usd_per_hour: float | None, rates: Throughput, answered: int, good: int
-) -> Price | None:
-    """Price the whole window, also where others used the server in it."""
+def price_of(usd_per_hour: float | None, rates: Throughput, good: int) -> Price | None:
+    """Price the whole window by what arrived in it, also where others used the server.
+
+    `good` requests ended in it.
+    """
     if usd_per_hour is None:
         return None
     usd = usd_per_hour * rates.window_s / 3600
@@ -96,6 +97,6 @@ def price_of(
     return Price(
         window_usd=usd,
         usd_per_million_tokens=divide(usd * 1e6, tokens),
-        usd_per_request=divide(usd, answered),
+        usd_per_request=divide(usd, rates.answered),
         usd_per_good_request=divide(usd, good),
     )

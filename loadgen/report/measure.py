@@ -109,34 +109,65 @@ def total(values: Iterable[int | None]) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
+    """What arrived in a window counts in it, also of requests begun before it."""
+
     window_s: float  # from the end of the warm-up to the last end
     offered_per_s: float | None
+    answered: int  # requests whose answer ended in the window
     achieved_per_s: float | None
-    prompt_tokens: int | None  # of the answered requests; None where the server counts none
+    prompt_tokens: int | None  # whose first token arrived in it; None where the server counts none
     output_tokens: int | None
     prompt_tokens_per_s: float | None
     output_tokens_per_s: float | None
+    steady_s: float  # the part in which load was offered: without the tail
+    steady_tokens_per_s: float | None  # output
 
 
 def rates(records: Sequence[Record], warmup_s: float, span_s: float) -> Throughput:
-    """Offered and achieved rates."""
-    good = answered(records)
-    window_s = max((record.end_s for record in records), default=warmup_s) - warmup_s
-    prompt = total(record.used("prompt_tokens") for record in good)
-    output = total(record.output_tokens for record in good)
+    """Give offered and achieved rates of all records, those of the warm-up among them."""
+    end_s = max((record.end_s for record in records), default=warmup_s)
+    window_s, steady_s = max(end_s - warmup_s, 0.0), max(span_s - warmup_s, 0.0)
+    began = [r for r in answered(records) if warmup_s <= r.content[0][0]]
+    ended = sum(warmup_s <= record.end_s for record in answered(records))
+    prompt = total(record.used("prompt_tokens") for record in began)
+    output = arrived_tokens(records, warmup_s, end_s)
 
     def per_s(amount: int | None, seconds: float) -> float | None:
         return None if amount is None or seconds <= 0 else round(amount / seconds, 4)
 
     return Throughput(
         window_s=round(window_s, 3),
-        offered_per_s=per_s(len(records), span_s - warmup_s),
-        achieved_per_s=per_s(len(good), window_s),
+        offered_per_s=per_s(len(counted(records, warmup_s)), steady_s),
+        answered=ended,
+        achieved_per_s=per_s(ended, window_s),
         prompt_tokens=prompt,
         output_tokens=output,
         prompt_tokens_per_s=per_s(prompt, window_s),
         output_tokens_per_s=per_s(output, window_s),
+        steady_s=round(steady_s, 3),
+        steady_tokens_per_s=per_s(arrived_tokens(records, warmup_s, span_s), steady_s),
     )
+
+
+def arrived_tokens(records: Iterable[Record], start_s: float, end_s: float) -> int | None:
+    """Sum the output tokens that arrived from `start_s` to `end_s`.
+
+    Returns: None where an answer lies partly outside and the server does not count its chunks.
+        What a request that broke off had received counts where its chunks are counted.
+    """
+    seen = [r for r in records if r.content and r.content[-1][0] >= start_s]
+    return total(
+        _tokens_within(record, start_s, end_s)
+        for record in seen
+        if record.outcome == OK or None not in [tokens for _, tokens in record.content]
+    )
+
+
+def _tokens_within(record: Record, start_s: float, end_s: float) -> int | None:
+    inside = [tokens for t_s, tokens in record.content if start_s <= t_s <= end_s]
+    if record.outcome == OK and len(inside) == len(record.content):
+        return record.output_tokens
+    return total(inside) if inside else 0
 
 
 def outcomes(records: Iterable[Record]) -> dict[str, int]:

@@ -19,15 +19,14 @@ from core.errors import SettingsError
 from loadgen.load.spec import parse_slo
 from loadgen.report import measure
 from loadgen.report.bill import Bill, bill_of, price_of
-from loadgen.report.join import ServerView, floors_ms, server_view
-from loadgen.report.predict import ServerWork, work_of
+from loadgen.report.join import ServerView, ServerWork, floors_ms, server_view, work_of
 from loadgen.report.stats import QUANTILES, Distribution
 from loadgen.report.verdict import ClientVerdict, Exit, client_verdict, exit_code
 from loadgen.run.campaign import Run
 from loadgen.run.record import Record
 from loadgen.run.scrape import divide
 
-SCHEMA = 2
+SCHEMA = 3
 SECRET = ("api_key", "header")
 
 
@@ -93,9 +92,10 @@ def report(run: Run) -> Summary:
     good = sum(measure.is_good(record, slos) for record in records)
     judged = [measure.judge(slo, records) for slo in slos]
     client = client_verdict(run.records, run.healths)
-    rates = measure.rates(records, spec.warmup, _span_s(run, records))
+    rates = measure.rates(run.records, spec.warmup, _span_s(run, records))
     server = server_view(run.scrapes, spec.warmup)
-    price = price_of(spec.price_per_hour, rates, len(records) - failed, good)
+    ended = [record for record in run.records if record.end_s >= spec.warmup]
+    price = price_of(spec.price_per_hour, rates, sum(measure.is_good(r, slos) for r in ended))
     account = bill_of(run.records, run.scrapes, target.prompts.exact, price)
     error_rate = failed / len(records) if records else 0.0
     causes = _causes(spec.max_error_rate < error_rate, run, client, account, judged)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from core.errors import SettingsError
-from loadgen.report.predict import FloorPoint, floor_curve
+from loadgen.report.join import FloorPoint, floor_curve
 from loadgen.report.summary import Summary
 from loadgen.report.verdict import Exit
 
@@ -35,6 +37,7 @@ class Search:
     passing: float = 0.0
     failing: float | None = None
     broken: list[str] = field(default_factory=list)
+    ended: str = ""  # why the search stopped
 
     @property
     def last(self) -> Summary:
@@ -59,25 +62,48 @@ class Search:
         elif self.failing is None or rate < self.failing:
             self.failing, self.broken = rate, missed
         if self.cut_short:
-            return None
-        if self.failing is None:
+            self.ended = "interrupted" if self.last.interrupted else "the client was the limit"
+        elif self.failing is None:
             return self.passing * 2
-        if not self.passing:
-            return None if summary.client.mean_inflight < ALONE else self.failing / 2
-        nearly = self.failing / self.passing <= NEARLY
-        return None if nearly else (self.passing + self.failing) / 2
+        elif not self.passing and summary.client.mean_inflight >= ALONE:
+            return self.failing / 2
+        elif not self.passing:
+            self.ended = "requests were alone and still missed; a lower rate cannot help"
+        elif self.failing / self.passing > NEARLY:
+            return (self.passing + self.failing) / 2
+        else:
+            self.ended = f"the failing rate is within {NEARLY - 1:.0%} of the passing one"
+        return None
 
 
-def search(first: float, measure: Measure) -> Search:
+def search(
+    first: float,
+    measure: Measure,
+    limit_s: float = math.inf,
+    lasts_s: Callable[[float], float] = lambda rate: 0.0,
+    clock: Callable[[], float] = time.monotonic,
+) -> Search:
     """Find the highest rate at which every objective is met; end where the client is the limit.
 
+    After the first run, none starts that would end later than `limit_s` from now; `lasts_s` says
+    for how long a rate's load is sent.
     Raises:
         SettingsError: an objective could not be judged: too few samples, or a metric that the
             server does not let us know.
     """
-    state = Search()
+    state, began_s = Search(), clock()
     rate: float | None = first
-    while rate is not None and len(state.runs) < MAX_PROBES:
+    while rate is not None:
+        left_s = limit_s - (clock() - began_s)
+        if state.runs and lasts_s(rate) > left_s:
+            state.ended = (
+                f"time limit: a run at {rate:g}/s takes {lasts_s(rate):.0f} s,"
+                f" and {max(left_s, 0.0):.0f} s are left"
+            )
+            break
+        if len(state.runs) == MAX_PROBES:
+            state.ended = f"{MAX_PROBES} runs were made"
+            break
         summary = measure(rate)
         if not (summary.valid or summary.interrupted):
             summary = measure(rate)  # one busy moment of this machine must not end the search

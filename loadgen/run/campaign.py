@@ -1,25 +1,39 @@
-"""One run from preflight to the last scrape. What the numbers mean is said elsewhere."""
+"""One run from preflight to the last scrape, in this process or in several workers.
+
+Each worker sends every N-th session; all share one monotonic clock. What the numbers mean is said
+elsewhere.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from multiprocessing.connection import Connection
 
 from core.errors import SettingsError
 from loadgen.load.plan import Plan, Planned
 from loadgen.load.spec import RunSpec
 from loadgen.run.client import Client
-from loadgen.run.player import Clock, Health, Job, Played, Player, clock_from, progress_line
+from loadgen.run.player import (
+    Clock,
+    Health,
+    Job,
+    Played,
+    Player,
+    Progress,
+    clock_from,
+    progress_line,
+)
 from loadgen.run.record import Record
 from loadgen.run.scrape import Scrape
 from loadgen.run.target import Dialogue, Target, inspect
-from loadgen.run.workers import Remote, share_out
 
 START_S = 0.2  # between the last worker's readiness and the start of the clock
 SCRAPE_S = 2.0
@@ -27,6 +41,84 @@ SETTLE_S = 0.1
 SETTLE_TRIES = 20
 WARMING = 4  # requests at once while the cache is warmed
 TERMINAL_S, LOG_S = 0.5, 10.0  # a line in place on a terminal; elsewhere one line now and then
+REPORT_S = 0.5  # between what a worker tells of its progress
+TTFTS_SHOWN = 50
+
+
+def share_out(plan: Plan, spec: RunSpec, target: Target) -> list[Job]:
+    """Deal sessions to the workers, and split what is bounded over all of them.
+
+    Raises:
+        SettingsError: a bound that is smaller than the number of workers.
+    """
+    sessions, n = plan.sessions(), spec.workers
+    for bound in (spec.max_inflight, plan.closed):
+        if bound is not None and bound < n:
+            raise SettingsError(f"--workers {n}: more than the {bound} requests in flight allowed")
+
+    holds, places = _split(spec.max_inflight, n), _split(plan.closed, n)
+    return [
+        Job(target, replace(spec, max_inflight=hold), sessions[worker::n], place)
+        for worker, (hold, place) in enumerate(zip(holds, places, strict=True))
+    ]
+
+
+def _split(total: int | None, n: int) -> list[int | None]:
+    return [None if total is None else total // n + (k < total % n) for k in range(n)]
+
+
+class Remote:
+    """A player in a process of its own, seen from the parent."""
+
+    def __init__(self, job: Job) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._pipe, self._theirs = spawn.Pipe()
+        self._process = spawn.Process(target=work, args=(job, self._theirs), daemon=True)
+        self.progress = Progress()
+
+    async def start(self) -> None:
+        self._process.start()
+        self._theirs.close()
+        await asyncio.to_thread(self._pipe.recv)
+
+    async def play(self, start_s: float, stop: asyncio.Event) -> Played:
+        self._pipe.send(start_s)
+        while True:
+            told: Progress | Played = await asyncio.to_thread(self._pipe.recv)
+            if not isinstance(told, Progress):
+                self._process.join()
+                return told
+            self.progress = told
+            if stop.is_set():
+                with suppress(ConnectionError):  # it has just ended by itself
+                    self._pipe.send("stop")
+
+
+def work(job: Job, pipe: Connection) -> None:
+    """Send one job in a process of its own; an interrupt comes from the parent alone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    asyncio.run(_work(job, pipe))
+
+
+async def _work(job: Job, pipe: Connection) -> None:
+    client, stop = Client(job.target.url, job.spec), asyncio.Event()
+    player = Player(client, job)
+    await player.start()
+    pipe.send("ready")
+    start_s = pipe.recv()
+    telling = asyncio.create_task(_tell(pipe, player.progress, stop))
+    played = await player.play(start_s, stop)
+    telling.cancel()
+    await client.close()
+    pipe.send(played)
+
+
+async def _tell(pipe: Connection, progress: Progress, stop: asyncio.Event) -> None:
+    while True:
+        await asyncio.sleep(REPORT_S)
+        pipe.send(replace(progress, ttft_s=progress.ttft_s[-TTFTS_SHOWN:]))
+        if pipe.poll():
+            stop.set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +141,7 @@ async def run_plan(url: str, plan: Plan, spec: RunSpec, quiet: bool) -> Run:
     Raises:
         SettingsError: the preflight found what makes the run pointless; nothing was measured.
     """
-    if spec.warmup and spec.warmup >= plan.span_s:
+    if spec.warmup and not plan.closed and spec.warmup >= plan.span_s:
         raise SettingsError(f"--warmup {spec.warmup:g}s is longer than the plan")
     client = Client(url, spec)
     try:
@@ -65,6 +157,11 @@ async def run_plan(url: str, plan: Plan, spec: RunSpec, quiet: bool) -> Run:
     finally:
         await client.close()
     records = sorted((r for share, _ in played for r in share), key=lambda record: record.i)
+    if spec.warmup and not stop.is_set() and all(r.intended_s < spec.warmup for r in records):
+        raise SettingsError(
+            f"--warmup {spec.warmup:g}s: all {len(records)} requests began before it ended; "
+            "send more (--requests), or warm up for less"
+        )
     healths = [health for _, health in played]
     return Run(plan, spec, target, started, records, healths, watch.scrapes, stop.is_set())
 

@@ -14,6 +14,7 @@ from typing import Any
 from loadgen.load.plan import Planned
 
 CANCELLED, INTERRUPTED, OK = "cancelled", "interrupted", "ok"
+CALLED = ("name", "arguments", "input")  # of a tool's call
 
 
 @dataclass(slots=True)
@@ -93,10 +94,10 @@ class Reading:
     """The state of reading one stream."""
 
     content: list[tuple[float, int | None]] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)  # what a conversation carries on
     token_ids: list[int] = field(default_factory=list)
     running_tokens: int | None = None  # the last running usage
-    content_tokens: int = 0  # running usage at the last content chunk
+    content_tokens: int | None = 0  # the total at the last content chunk; None: it had none
     usage: dict[str, Any] | None = None
     cost: dict[str, Any] | None = None
     finish_reason: str | None = None
@@ -132,11 +133,19 @@ class Reading:
             self.token_ids += choice.get("token_ids") or ()
         if choices and usage:
             self.running_tokens = usage.get("completion_tokens")
-        if text := "".join(map(_said, choices)):
-            self.texts.append(text)
-            total = self.running_tokens or 0
-            self.content.append((t_s, total - self.content_tokens if usage else None))
-            self.content_tokens = total if usage else self.content_tokens
+        said = [_said(choice) for choice in choices]
+        self.texts += [text for text, _ in said if text]
+        if any(content for _, content in said):
+            total, before = (self.running_tokens if usage else None), self.content_tokens
+            known = total is not None and before is not None  # a difference takes two totals
+            self.content.append((t_s, (total or 0) - (before or 0) if known else None))
+            self.content_tokens = total
+
+    @property
+    def running_total(self) -> int | None:
+        """Give the total that ran with the content; one that came at its end only repeats usage."""
+        ran = all(tokens is not None for _, tokens in self.content)
+        return self.running_tokens if ran else None
 
     def outcome(self, exchange: Exchange, ignore_eos: bool) -> tuple[str, str]:
         """Name how the exchange ended, with the detail that is known."""
@@ -156,11 +165,14 @@ class Reading:
         return OK, ""
 
 
-def _said(choice: dict[str, Any]) -> str:
-    """Join what a choice says; a role alone, an empty text and bare usage say nothing."""
+def _said(choice: dict[str, Any]) -> tuple[str, bool]:
+    """Give a choice's text, and whether it has any content: a role and bare usage are none."""
     delta = choice.get("delta") or {}
-    said = (delta.get(name) for name in ("content", "reasoning_content", "reasoning"))
-    return "".join(part for part in (choice.get("text"), *said) if part)
+    text = choice.get("text") or delta.get("content") or ""
+    calls = [*(delta.get("tool_calls") or ()), {"function": delta.get("function_call")}]
+    called = [call.get(kind) or {} for call in calls for kind in ("function", "custom")]
+    beside = any(delta.get(name) for name in ("reasoning_content", "reasoning", "refusal"))
+    return text, bool(text) or beside or any(call.get(part) for call in called for part in CALLED)
 
 
 def read_record(exchange: Exchange, prompt_tokens: int, ignore_eos: bool) -> Record:
@@ -175,7 +187,7 @@ def read_record(exchange: Exchange, prompt_tokens: int, ignore_eos: bool) -> Rec
         detail=detail,
         asked_prompt_tokens=prompt_tokens,
         asked_output_tokens=exchange.planned.output_tokens,
-        counted_tokens=len(reading.token_ids) or reading.running_tokens,
+        counted_tokens=len(reading.token_ids) or reading.running_total,
         **same,
         **told,
     )

@@ -32,6 +32,10 @@ class Scrape:
                 return sum(found)
         return None
 
+    def values(self, label: str, name: str) -> set[str]:
+        """Name the values that one label has."""
+        return {own[label] for own, _ in self._samples.get(name, ()) if label in own}
+
 
 @dataclass(frozen=True, slots=True)
 class ScrapeWindow:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
+from loadgen.report.join import FloorPoint
 from loadgen.report.measure import PER_REQUEST, answered, pooled
-from loadgen.report.predict import FloorPoint
 from loadgen.report.summary import Summary
 from loadgen.run.record import Record
 from loadgen.show.page import COLOURS, Page, bars, figure, line

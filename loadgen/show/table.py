@@ -56,7 +56,8 @@ def _head(summary: Summary) -> list[str]:
         f"requests {summary.sent} sent, {summary.counted} counted, {summary.failed} failed"
         f"  ({named})",
         f"tokens/s {known(rates.output_tokens_per_s, '.1f')} output,"
-        f" {known(rates.prompt_tokens_per_s, '.1f')} prompt",
+        f" {known(rates.prompt_tokens_per_s, '.1f')} prompt;"
+        f" {known(rates.steady_tokens_per_s, '.1f')} output while requests were being sent",
     ]
 
 
@@ -91,7 +92,19 @@ def _server(told: ServerView | None) -> list[str]:
         f"  running {known(server.mean_running, '.2f')}"
         f"  KV in use {known(server.kv_use, '.1%')}"
         f"  preemptions {known(server.preemptions, '.0f')}",
+        f"         its time: {_shares(server.time_s)}",
+        f"         while requests queued: {_shares(server.queued_time_s, 'none seen to queue')}",
     ]
+
+
+def _shares(time_s: dict[str, float] | None, empty: str = "n/a") -> str:
+    """Name what a server's time went to, the most first; less than half a percent is left out."""
+    if not time_s:
+        return "n/a" if time_s is None else empty
+    whole_s = sum(time_s.values())
+    parts = ((name, seconds / whole_s) for name, seconds in time_s.items())
+    shown = ", ".join(f"{name} {part:.0%}" for name, part in parts if part >= 0.005)
+    return f"{shown} of {whole_s:.1f} s"
 
 
 def _bill(summary: Summary) -> list[str]:

@@ -9,7 +9,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -34,10 +34,13 @@ from server.answers.shapes import ChatShape, CompletionShape, Shape
 from server.contract.validation import ChatCall, GenerationCall
 from server.engines.client import EngineClient
 from server.engines.observer import unharmed
+from server.limits.off_loop import OffLoop
 from server.text.prompts import Prompts
-from telemetry.bill.cost import CostObject, Timings
+from telemetry.bill.cost import CostObject
 
 B = TypeVar("B", bound=Body)
+
+_MANY_SCORED: Final = 256  # tokens with logprobs: some milliseconds of writing
 
 
 class Answer:
@@ -108,8 +111,14 @@ class Answer:
                     yield delta
             running = [choice for choice in running if not choice.closed]
 
-    async def whole(self) -> Completion | ChatCompletion:
-        """Wait for every choice, and write them all.
+    @property
+    def is_long(self) -> bool:
+        """Whether it has so many logprobs that to write them would hold up the streams."""
+        scored = (len(one.scored) + len(one.prompt_logprobs) for one in self.choices)
+        return sum(scored) > _MANY_SCORED
+
+    async def whole(self, off_loop: OffLoop) -> Completion | ChatCompletion:
+        """Wait for every choice, and write them all, a long answer off the event loop.
 
         Raises:
             ServiceError: a choice failed.
@@ -117,10 +126,13 @@ class Answer:
         async for _ in self.deltas():
             pass
         shape = self._shape
-        choices = [self._whole(choice) for choice in self.choices]
+        choices = await off_loop.run(self._written) if self.is_long else self._written()
         body = self._body(shape.body, shape.object, choices, self._usage(self._sampled))
         body.cost = self._cost()
         return body
+
+    def _written(self) -> list[WholeChoice]:
+        return [self._whole(choice) for choice in self.choices]
 
     async def stream(self) -> AsyncIterator[Chunk]:
         """Write each delta as it comes.
@@ -139,10 +151,10 @@ class Answer:
             chunk.usage, chunk.cost = self._usage(self._sampled), self._cost()
             yield chunk
 
-    def timings(self) -> Timings | None:
-        """Say what took how long; None where the books fail."""
-        with unharmed("an answer's timing"):
-            return self._served.telemetry.timings(self.ids)
+    def bill(self) -> CostObject | None:
+        """Say what it cost so far, and what took how long; None where the books fail."""
+        with unharmed("a bill"):
+            return self._served.telemetry.cost(self.ids)
         return None
 
     def close(self) -> None:
@@ -164,10 +176,8 @@ class Answer:
         return Usage(prompt_tokens, completion_tokens, prompt_tokens + completion_tokens, cached)
 
     def _cost(self) -> CostObject | UnsetType:
-        if self._served.tells_cost:
-            with unharmed("a bill"):
-                return self._served.telemetry.cost(self.ids)
-        return UNSET
+        bill = self.bill() if self._served.tells_cost else None
+        return UNSET if bill is None else bill
 
     def _chunks(self, delta: Delta) -> Iterator[Chunk]:
         first = delta.index not in self._begun

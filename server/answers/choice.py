@@ -161,6 +161,8 @@ class Choice:
         if self._end is not None:
             self.closed = True
             self._pieces.append(self._plan.detokenizer.close())
+            if self.stop_reason is None:  # the flush may complete a stop string
+                self.stop_reason = self._plan.detokenizer.stop
         elif self._too_early():
             return
         parsed = self._parse("".join(self._pieces[self._taken.pieces :]))

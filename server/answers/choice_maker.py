@@ -101,7 +101,7 @@ class ChoiceMaker:
             keep_stop=call.keep_stop,
             interval=call.stream_interval,
             scores=call.logprobs is not None,
-            parser=ToolCallParser(call_ids) if uses_tools else None,
+            parser=ToolCallParser(call_ids, call.grammar is not None) if uses_tools else None,
         )
 
     @property

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from core.wire import Ready
-from server.text.prompts import ContextLimit
+from server.limits.text_bound import ContextLimit
 from server.text.tokenizer import ModelTokenizer
 from telemetry.telemetry import Telemetry
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from core.formats import Backend, Expansion, MatrixFormat, WeightFormat
+from core.formats import FILE_OWN, Backend, Expansion, MatrixFormat, WeightFormat
 from core.inputs.quantities import scaled
 from core.wire import Ready
 from costmodel.copies import LargerCopy, larger_copy, uniform_step_bytes
 
 _PLAIN: Final = frozenset({"F64", "F32", "F16", "BF16"})  # any other type is a GGUF block's
-_OWN_BYTES: Final = frozenset(
-    {"Q4_0", "Q4_1", "Q8_0", "F16", "BF16"}
-)  # `--weights native` has them
+_OWN_BLOCKS: Final = frozenset({"Q4_1", "Q8_0", *(kind.name for kind in FILE_OWN)})
+_OWN_BYTES: Final = _OWN_BLOCKS | {"F16", "BF16"}  # `--weights native` has them
 _UNIFORM: Final = {
     WeightFormat.FP16: MatrixFormat.FP16,
     WeightFormat.INT8: MatrixFormat.INT8,
@@ -46,7 +45,7 @@ def _advice(ready: Ready, copy: LargerCopy) -> Iterator[str]:
     native = ready.backend != Backend.TORCH
     if native and ready.weights is not WeightFormat.NATIVE and kinds & _OWN_BYTES:
         shown = ", ".join(sorted(kinds & _OWN_BYTES))
-        yield f"--weights native, which holds {shown} in (nearly) its own bytes"
+        yield f"--weights native, which holds {shown} in its own bytes"
     for asked, kind in _UNIFORM.items():
         if asked is ready.weights or (not native and asked is not WeightFormat.FP16):
             continue
@@ -58,9 +57,9 @@ def _advice(ready: Ready, copy: LargerCopy) -> Iterator[str]:
             reads = f"which reads {_bytes(size)} and rounds the numbers anew"
             yield f"--weights {asked}, {reads}{range_too}"
     if not native:
-        yield "the native backend, which holds F16, Q4_1 and Q8_0 as they are"
-    if native and kinds - _PLAIN:
-        yield "a file in Q4_1 or Q8_0, which is held in its own bytes (Q4_0 in 1.11 times them)"
+        yield "the native backend, which holds F16 and blocks such as Q4_K as they are"
+    if native and kinds - _PLAIN - _OWN_BLOCKS:
+        yield "a file in Q4_K_M, or in IQ4_XS where it must be small: held in their own bytes"
 
 
 def _ms(floor_s: float | None) -> str:

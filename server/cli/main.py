@@ -6,6 +6,7 @@ Imports of the server's heavier parts wait until a command needs them.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -73,6 +74,13 @@ def read_settings(
     """
     _warn_of_unknown(environment)
     given = {option.name for option in OPTIONS} & vars(parsed).keys()
+    for name in given & {"api_key", "scrape_key"}:
+        flag = name.replace("_", "-")
+        print(
+            f"floorline: --{flag} on the command line is shown to everybody on this machine (ps); "
+            f"use {ENV_PREFIX}{name.upper()} or a file",
+            file=sys.stderr,
+        )
     flags = {
         name: value if isinstance(value := getattr(parsed, name), list) else str(value)
         for name in given
@@ -105,7 +113,16 @@ def _serve(parsed: argparse.Namespace) -> int:
     from server.cli.serve import run
 
     run(settings)
+    _leave()
     return 0
+
+
+def _leave() -> None:
+    """Exit with status 0 at once: a thread that still encodes or compiles is not waited for."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full or none
+            stream.flush()
+    os._exit(0)
 
 
 def _calibrate(_: argparse.Namespace) -> int:

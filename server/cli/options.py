@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
+from core.errors import SettingsError
 from core.inputs import options
 from core.inputs.options import Given, Option, options_of
 from core.settings import Settings
@@ -16,6 +18,26 @@ OPTIONS: Final[tuple[Option, ...]] = tuple(
     dataclasses.replace(option, check=parse_keys) if option.name == "api_key" else option
     for option in options_of(Settings)
 )
+
+
+def _with_key_file(settings: Settings) -> Settings:
+    """Put the keys of the file behind the others.
+
+    Raises:
+        SettingsError: it cannot be read, or a key in it cannot be used; never shows a key.
+    """
+    http = settings.http
+    if http.api_key_file is None:
+        return settings
+    try:
+        lines = Path(http.api_key_file).read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise SettingsError(f"--api-key-file: cannot read {http.api_key_file}: {reason}") from None
+    keys = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+    given = (*(http.api_key or ()), *keys)
+    parse_keys(given, "--api-key-file")
+    return dataclasses.replace(settings, http=dataclasses.replace(http, api_key=given))
 
 
 def resolve(
@@ -31,7 +53,9 @@ def resolve(
     Raises:
         SettingsError: names the flag, the variable, or the file and its key, and what it takes.
     """
-    settings = options.resolve(Settings, OPTIONS, flags, environment, file, file_name)
+    settings = _with_key_file(
+        options.resolve(Settings, OPTIONS, flags, environment, file, file_name)
+    )
     engine, slo = settings.engine, settings.telemetry.slo
     goal_ns = parse_slo(slo).get("itl") if slo is not None else None
     if goal_ns is None or engine.scheduler.itl_goal is not None:

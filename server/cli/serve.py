@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import logging
 import signal
 import socket
+import struct
 import sys
+import termios
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TextIO
 
 import uvicorn
 
@@ -20,11 +23,19 @@ from server.answers.served import Served
 from server.cli.copy_warning import copy_warning
 from server.cli.start_screen import start_screen
 from server.http.app import create_app
-from server.http.slow_heads import impatient
+from server.http.connection import (
+    ACCEPTED_AT_ONCE,
+    connections,
+    most_connections,
+    quiet_accept,
+)
 from server.service import Service
 from telemetry.objectives import resolve as check_telemetry
 
 HTTP_GRACE_S: Final = 5  # for the last bytes of answers, once the engine has drained
+STDERR: Final = 2
+HURRY_S: Final = 0.5  # for them after a second signal
+LISTEN_QUEUE: Final = 2048  # connections that the system holds until they are accepted
 
 log = logging.getLogger("floorline.server")
 
@@ -35,6 +46,18 @@ class HttpServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen as before: the loop sets the system's queue to what it accepts in one turn."""
+        await super().startup(sockets)
+        for sock in sockets or ():
+            sock.listen(LISTEN_QUEUE)
+
+    def drop(self) -> None:
+        """Wait for no connection any more."""
+        self.force_exit = True
+        for connection in tuple(self.server_state.connections):
+            connection.transport.abort()
 
 
 def run(settings: Settings) -> None:
@@ -49,9 +72,22 @@ def run(settings: Settings) -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
+    logging.getLogger("floorline.access").addFilter(lambda _: has_room(STDERR))
     check_telemetry(settings.telemetry)
     with listen(settings.http) as listener:
         asyncio.run(_serve(settings, listener))
+
+
+def has_room(descriptor: int) -> bool:
+    """Whether a line can be written that nobody reads: the access log must not stop the server.
+
+    Where it is a pipe, half of it is left to what matters more.
+    """
+    try:
+        (waiting,) = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))
+        return bool(waiting < fcntl.fcntl(descriptor, fcntl.F_GETPIPE_SZ) // 2)
+    except (OSError, AttributeError):  # no pipe, or a system that does not say
+        return True
 
 
 def listen(http: HttpSettings) -> socket.socket:
@@ -66,6 +102,7 @@ def listen(http: HttpSettings) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((http.host, http.port))
+        listener.listen(LISTEN_QUEUE)  # two may bind to one port, as long as neither listens
     except (OSError, TypeError) as error:  # TypeError: a host that IDNA cannot encode
         listener.close()
         reason = getattr(error, "strerror", None) or error
@@ -85,31 +122,47 @@ async def _serve(settings: Settings, listener: socket.socket) -> None:
         nonlocal announced
         if not announced:
             url = url_of(settings.http, listener)
-            print(start_screen(served.ready, served.name, url), file=sys.stderr, flush=True)
+            announced = True
+            _tell(start_screen(served.ready, served.name, url), sys.stderr)
             if warning := copy_warning(served.ready):
                 log.warning("; ".join(warning))
-            print(f"floorline: ready on {url}", flush=True)
-            announced = True
+            _tell(f"floorline: ready on {url}", sys.stdout)
 
     service = Service(settings, on_ready)
-    stop = asyncio.Event()
+    stop, hurry = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
+    quiet_accept(loop)
 
     def on_signal() -> None:
         """Drain; the second time, do not wait for those who are live."""
         if stop.is_set():
-            service.supervisor.cut_short()
+            hurry.set()
         stop.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     warm = asyncio.create_task(service.templates.warm())  # while the engine loads the model
-    await serve_until(service, listener, stop)
+    await serve_until(service, listener, stop, hurry)
     warm.cancel()
 
 
-async def serve_until(service: Service, listener: socket.socket, stop: asyncio.Event) -> None:
+def _tell(text: str, stream: TextIO | None) -> None:
+    """Print where somebody can read it; a full disk or a closed pipe ends no server."""
+    try:
+        print(text, file=stream, flush=True)
+    except OSError as error:
+        log.warning("cannot write to %s: %s", getattr(stream, "name", "a closed file"), error)
+
+
+async def serve_until(
+    service: Service,
+    listener: socket.socket,
+    stop: asyncio.Event,
+    hurry: asyncio.Event | None = None,
+) -> None:
     """Run engine and HTTP side until `stop`, then drain; the end of either ends both.
+
+    Once `hurry` is set, what is live is cut short and the engine is killed.
 
     Raises:
         ModelError, SettingsError: the engine cannot use what it was told.
@@ -117,7 +170,8 @@ async def serve_until(service: Service, listener: socket.socket, stop: asyncio.E
     """
     config = uvicorn.Config(
         create_app(service, version()),
-        http=impatient(service.settings.http.header_timeout),
+        http=connections(service.settings.http.header_timeout, most_connections()),
+        backlog=ACCEPTED_AT_ONCE,
         access_log=False,
         log_config=None,
         log_level="warning",
@@ -128,6 +182,7 @@ async def serve_until(service: Service, listener: socket.socket, stop: asyncio.E
     engine = asyncio.create_task(service.supervisor.run())
     web = asyncio.create_task(http.serve(sockets=[listener]))
     stopped = asyncio.create_task(stop.wait())
+    hurried = asyncio.create_task(_hurry(hurry or asyncio.Event(), service, http))
     await asyncio.wait((engine, web, stopped), return_when=asyncio.FIRST_COMPLETED)
     drained = False
     if stopped.done():
@@ -143,4 +198,12 @@ async def serve_until(service: Service, listener: socket.socket, stop: asyncio.E
         with contextlib.suppress(asyncio.CancelledError):
             await engine
     finally:
+        hurried.cancel()
         await service.shut()
+
+
+async def _hurry(hurry: asyncio.Event, service: Service, http: HttpServer) -> None:
+    await hurry.wait()
+    service.supervisor.end_now()
+    await asyncio.sleep(HURRY_S)  # for the last events of the streams
+    http.drop()

@@ -73,7 +73,7 @@ def conversation(values: Values, add_special_tokens: bool, long: bool) -> ChatPr
     if opens and continues:
         message = "continue_final_message needs add_generation_prompt to be false"
         raise InvalidValue(message, "continue_final_message")
-    if continues and messages[-1]["content"] is None:
+    if continues and "content" not in messages[-1]:
         message = "continue_final_message needs content in the last message"
         raise InvalidValue(message, "continue_final_message")
     variables = dict(values[CONVERSATION.kwargs] or {})

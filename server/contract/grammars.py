@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from core.errors import InvalidValue, MissingParameter, UnsupportedParameter
 from core.request import Grammar, GrammarKind
 from grammar.compile import MAX_TEXT_BYTES
+from server.contract.schemas import SchemaRules
 from server.schema.fields import FieldGroup, Structure, Values, built
 from server.schema.kinds import Anything, Boolean, ListOf, OneOf, Schema, Text
 
@@ -34,6 +36,7 @@ class _ResponseFormatFields(FieldGroup):
         fields = _JsonSchemaFields()
         schema = Structure(fields.table, lambda values: values[fields.schema])
         self.json_schema = built("json_schema", schema, "for the type json_schema")
+        self.schema = built("schema", Anything(dict), "the schema itself, for either type of JSON")
 
 
 class _StructuredFields(FieldGroup):
@@ -45,41 +48,53 @@ class _StructuredFields(FieldGroup):
         self.grammar = built("grammar", Text(1, MAX_CHARACTERS), "a Lark grammar")
 
 
+_RESPONSE_FORMAT: Final = _ResponseFormatFields()
+_FORMATS: Final = Structure(_RESPONSE_FORMAT.table, lambda values: values)
+_STRUCTURES: Final = Structure(_StructuredFields().table, Values.plain)
+
+
+@dataclass(frozen=True, slots=True)
 class ResponseFormatKind:
     """OpenAI's `response_format`; reads as a grammar, or None for text."""
 
-    _fields: Final = _ResponseFormatFields()
-    _structure: Final = Structure(_fields.table, lambda values: values)
+    rules: SchemaRules
 
     def read(self, value: Any, path: str) -> Grammar | None:
-        fields = self._fields
-        given = self._structure.read(value, path)
-        if given[fields.type] == "text":
+        fields = _RESPONSE_FORMAT
+        given = _FORMATS.read(value, path)
+        kind, wrapped, bare = given[fields.type], given[fields.json_schema], given[fields.schema]
+        if wrapped is not None and (bare is not None or kind != "json_schema"):
+            message = f"{path}.json_schema goes with the type json_schema alone"
+            raise InvalidValue(message, f"{path}.json_schema")
+        if kind == "text":
+            if bare is not None:
+                raise InvalidValue(f"{path}.schema does not go with text", f"{path}.schema")
             return None
-        if given[fields.type] == "json_object":
-            return Grammar(GrammarKind.JSON_OBJECT)
-        schema = given[fields.json_schema]
-        if schema is None:
+        schema = bare if wrapped is None else wrapped
+        if schema is not None:
+            return _json_schema(self.rules.answer(schema), path)
+        if kind == "json_schema":
             raise MissingParameter(f"{path}.json_schema is required", f"{path}.json_schema")
-        return _json_schema(schema, path)
+        return Grammar(GrammarKind.JSON_OBJECT)
 
     def schema(self) -> Schema:
-        return self._structure.schema()
+        return _FORMATS.schema()
 
 
+@dataclass(frozen=True, slots=True)
 class StructuredOutputsKind:
     """vLLM's `structured_outputs`: exactly one of its keys."""
 
-    _structure: Final = Structure(_StructuredFields().table, Values.plain)
+    rules: SchemaRules
 
     def read(self, value: Any, path: str) -> Grammar:
-        given = self._structure.read(value, path)
+        given = _STRUCTURES.read(value, path)
         asked = [name for name, one in given.items() if one is not None and one is not False]
         if len(asked) != 1:
             raise InvalidValue(f"{path} must hold exactly one of {', '.join(given)}", path)
         match asked[0]:
             case "json":
-                return _json_schema(given["json"], path)
+                return _json_schema(self.rules.answer(given["json"]), path)
             case "json_object":
                 return Grammar(GrammarKind.JSON_OBJECT)
             case "regex":
@@ -90,11 +105,11 @@ class StructuredOutputsKind:
                 return Grammar(GrammarKind.LARK, given["grammar"])
 
     def schema(self) -> Schema:
-        return self._structure.schema()
+        return _STRUCTURES.schema()
 
 
-RESPONSE_FORMAT: Final = ResponseFormatKind()
-STRUCTURED_OUTPUTS: Final = StructuredOutputsKind()
+# Such an answer cannot begin as a call does, so that a grammar may say: one or the other.
+BESIDE_TOOLS: Final = frozenset({GrammarKind.JSON_OBJECT, GrammarKind.JSON_SCHEMA})
 
 # Only the grammar decides what comes and where it ends: these could cut it or leave it no token.
 NOT_WITH_A_GRAMMAR: Final = (

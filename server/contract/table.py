@@ -10,8 +10,9 @@ from typing import Final
 
 from core.settings import HttpSettings
 from server.contract.conversation import CONVERSATION
-from server.contract.grammars import RESPONSE_FORMAT, STRUCTURED_OUTPUTS
+from server.contract.grammars import ResponseFormatKind, StructuredOutputsKind
 from server.contract.prompt_forms import PromptForms
+from server.contract.schemas import SchemaRules
 from server.schema.fields import FieldGroup, Structure, Values, built, ignored, refused
 from server.schema.kinds import (
     INT64,
@@ -77,7 +78,9 @@ class SamplingFields(FieldGroup):
         ids = ListOf(TokenId(), MAX_ALLOWED_IDS, least=1)
         self.allowed = built("allowed_token_ids", ids, "no other token is sampled", ())
         words = ListOf(Text(1, 64), MAX_BAD_WORDS)
-        self.bad_words = built("bad_words", words, "texts that never come", ())
+        self.bad_words = built(
+            "bad_words", words, "texts that never come, as tokens spell them", ()
+        )
         note = "before so many, nothing stops the output"
         self.min_tokens = built("min_tokens", Integer(0), note, 0)
 
@@ -109,9 +112,11 @@ class OutputFields(FieldGroup):
         top = Integer(0, limits.max_logprobs)
         self.prompt_logprobs = built("prompt_logprobs", top, "each prompt token; not streamed")
         note = "text, json_object or json_schema"
-        self.response_format = built("response_format", RESPONSE_FORMAT, note)
+        rules = SchemaRules.of(limits)
+        self.response_format = built("response_format", ResponseFormatKind(rules), note)
         note = "json, regex, choice or grammar (Lark)"
-        self.structured_outputs = built("structured_outputs", STRUCTURED_OUTPUTS, note)
+        kind = StructuredOutputsKind(rules)
+        self.structured_outputs = built("structured_outputs", kind, note)
 
 
 class CommonFields(FieldGroup):

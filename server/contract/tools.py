@@ -14,6 +14,7 @@ from core.errors import InvalidType, InvalidValue, MissingParameter
 from core.request import Grammar, GrammarKind
 from grammar.compile import JSON_OPTIONS
 from server.contract.messages import Message
+from server.contract.schemas import SchemaRules
 from server.schema.fields import FieldGroup, Structure, Values, built
 from server.schema.kinds import Anything, Boolean, ListOf, OneOf, Schema, Text
 
@@ -77,20 +78,27 @@ class ToolUse:
     callable_names: frozenset[str] = frozenset()
     parallel: bool = True
 
-    def grammar(self) -> Grammar | None:
-        """Say what an enforced answer must be; None where the model decides."""
-        if not self.enforced:
+    def grammar(self, rules: SchemaRules, answer: Grammar | None) -> Grammar | None:
+        """Say what the output must be; None where the model decides.
+
+        Calls, where they are enforced; calls or JSON, where `answer` says what else may come.
+        """
+        if not self.enforced and answer is None:
             return None
         functions = [
             tool["function"]
             for tool in self.tools
             if tool["function"]["name"] in self.callable_names
         ]
-        start = 'start: call ("\\n" call)*' if self.parallel else "start: call"
+        calls = 'calls: call ("\\n" call)*' if self.parallel else "calls: call"
         either = " | ".join(f"call_{at}" for at in range(len(functions)))
-        lines = [start, f'call: "{OPEN_TAG}\\n" ({either}) "\\n{CLOSE_TAG}"']
-        lines += [f"call_{at}: {_call(function)}" for at, function in enumerate(functions)]
-        return Grammar(GrammarKind.LARK, "\n".join(lines))
+        lines = [calls, f'call: "{OPEN_TAG}\\n" ({either}) "\\n{CLOSE_TAG}"']
+        lines += [f"call_{at}: {_call(one, rules)}" for at, one in enumerate(functions)]
+        if self.enforced or answer is None:
+            return Grammar(GrammarKind.LARK, "\n".join(["start: calls", *lines]))
+        schema = json.loads(answer.text) if answer.text else {"type": "object"}
+        lines.append(f"answer: {_json(schema)}")
+        return Grammar(GrammarKind.LARK, "\n".join(["start: calls | answer", *lines]))
 
 
 def tool_use(
@@ -123,11 +131,15 @@ def _given(function: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in function.items() if value is not None}
 
 
-def _call(function: Mapping[str, Any]) -> str:
+def _call(function: Mapping[str, Any], rules: SchemaRules) -> str:
     """Write the rule of one function's call; its schema stays a root, so that its refs hold."""
     begin = json.dumps(f'{{"name": "{function["name"]}", "arguments": ')
-    schema = {"type": "object", **function.get("parameters", {}), "x-guidance": JSON_OPTIONS}
-    return f'{begin} %json {json.dumps(schema)} "}}"'
+    return f'{begin} {_json(rules.arguments(function))} "}}"'
+
+
+def _json(schema: Mapping[str, Any]) -> str:
+    schema = {**schema, "x-guidance": JSON_OPTIONS}
+    return f"%json {json.dumps(schema, ensure_ascii=False)}"
 
 
 # ── for templates that do not know tools ──────────────────────────────────────────────────────
@@ -159,11 +171,15 @@ def write_calls(messages: Sequence[Message]) -> list[Message]:
 
 
 def _written(message: Message) -> Message:
-    calls = [
-        {"name": call["function"]["name"], "arguments": call["function"]["arguments"]}
-        for call in message["tool_calls"]
-    ]
-    texts = [f"{OPEN_TAG}\n{json.dumps(call, ensure_ascii=False)}\n{CLOSE_TAG}" for call in calls]
-    content = "\n".join(filter(None, [message["content"], *texts]))
+    texts = [_call_text(call["function"]) for call in message["tool_calls"]]
+    content = "\n".join(filter(None, [message.get("content"), *texts]))
     rest = {key: value for key, value in message.items() if key != "tool_calls"}
     return {**rest, "content": content}
+
+
+def _call_text(function: Mapping[str, Any]) -> str:
+    """Write a call as the model does; arguments that were cut are text, and stay it."""
+    name, arguments = json.dumps(function["name"], ensure_ascii=False), function["arguments"]
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return f'{OPEN_TAG}\n{{"name": {name}, "arguments": {arguments}}}\n{CLOSE_TAG}'

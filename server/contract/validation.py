@@ -14,8 +14,9 @@ from core.errors import EmptyPrompt, InvalidValue, UnsupportedParameter
 from core.request import Grammar, SamplingParams
 from core.settings import HttpSettings
 from server.contract.conversation import ChatPrompt, conversation
-from server.contract.grammars import refuse_conflicts
+from server.contract.grammars import BESIDE_TOOLS, refuse_conflicts
 from server.contract.prompt_forms import Prompt
+from server.contract.schemas import SchemaRules
 from server.contract.table import (
     DEFAULT_COMPLETION_TOKENS,
     ChatFields,
@@ -100,7 +101,7 @@ class Validator:
     """
 
     def __init__(self, limits: HttpSettings) -> None:
-        self._depth = limits.max_json_depth
+        self._depth, self._rules = limits.max_json_depth, SchemaRules.of(limits)
         self._completion, self._chat = CompletionFields(limits), ChatFields(limits)
         self._tokenize_text, self._tokenize_chat = TokenizeTextFields(), TokenizeChatFields()
         self._detokenize = DetokenizeFields()
@@ -123,7 +124,8 @@ class Validator:
             raise UnsupportedParameter("best_of is supported only where it equals n", "best_of")
         lengths = _lengths(values, common, (common.max_tokens,), DEFAULT_COMPLETION_TOKENS)
         echo, logprobs = values[fields.echo], values[fields.logprobs]
-        call = _common(values, common, lengths, logprobs, scores_prompt=echo)
+        shape = _grammar(values, common.output, None, self._rules)
+        call = _common(values, common, lengths, logprobs, shape, scores_prompt=echo)
         return CompletionCall(prompts=values[fields.prompt], echo=echo, **_shared(call))
 
     def chat(self, body: bytes) -> ChatCall:
@@ -135,15 +137,18 @@ class Validator:
         talk = conversation(values, values[common.special], is_long(body))
         lengths = _lengths(values, common, (fields.max_tokens, common.max_tokens), None)
         logprobs = (values[fields.top] or 0) if values[fields.logprobs] else None
-        return ChatCall(
-            conversation=talk, **_shared(_common(values, common, lengths, logprobs, talk.use))
-        )
+        shape = _grammar(values, common.output, talk.use, self._rules)
+        call = _common(values, common, lengths, logprobs, shape)
+        return ChatCall(conversation=talk, **_shared(call))
 
     def tokenize(self, body: bytes) -> TokenizeCall:
-        """Read the body of /tokenize: the form with `messages`, else the one with `prompt`."""
+        """Read the body of /tokenize: the form with `messages`, or the one with `prompt`."""
         raw = decode_object(body, self._depth)
         prompt: str | ChatPrompt
-        if "messages" in raw and "prompt" not in raw:
+        talks = raw.get("messages") is not None
+        if talks and raw.get("prompt") is not None:
+            raise InvalidValue("prompt cannot be combined with messages", "prompt")
+        if talks:
             common = self._tokenize_chat.common
             values = read_fields(self.tables["tokenize_chat"], raw)
             prompt = conversation(values, values[common.special], is_long(body))
@@ -194,10 +199,13 @@ def _common(
     common: CommonFields,
     lengths: tuple[int | None, str | None],
     logprobs: int | None,
-    use: ToolUse | None = None,
+    shape: tuple[Grammar | None, str],
     scores_prompt: bool = False,
 ) -> GenerationCall:
-    """Read what both routes share; `scores_prompt` scores an echoed prompt as the answer is."""
+    """Read what both routes share; `shape` is the grammar, and the field that brought it.
+
+    `scores_prompt` scores an echoed prompt as the answer is.
+    """
     sampling, ends, output = common.sampling, common.ends, common.output
     stream, options = values[output.stream], values[output.options]
     if not stream and values.sent(output.options):
@@ -205,7 +213,6 @@ def _common(
     prompt_logprobs = values[output.prompt_logprobs]
     if stream and prompt_logprobs is not None:
         raise InvalidValue("prompt_logprobs cannot be streamed", "prompt_logprobs")
-    grammar, param = _grammar(values, output, use)
     scored = [prompt_logprobs, logprobs if scores_prompt else None]
     return GenerationCall(
         model=values[common.model],
@@ -220,8 +227,8 @@ def _common(
         ignore_eos=values[ends.ignore_eos],
         keep_stop=values[ends.keep_stop],
         skip_special_tokens=values[output.skip_special_tokens],
-        grammar=grammar,
-        grammar_param=param,
+        grammar=shape[0],
+        grammar_param=shape[1],
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         tokens_as_ids=values[output.tokens_as_ids],
@@ -259,9 +266,9 @@ def _sampling(
 
 
 def _grammar(
-    values: Values, output: OutputFields, use: ToolUse | None
+    values: Values, output: OutputFields, use: ToolUse | None, rules: SchemaRules
 ) -> tuple[Grammar | None, str]:
-    """Find the one field that shapes the output, if any.
+    """Find what shapes the output, and the field to blame for it.
 
     Raises:
         InvalidValue, UnsupportedParameter: two of them, or a field that does not go with it.
@@ -271,9 +278,11 @@ def _grammar(
     if len(asked) > 1:
         message = "response_format and structured_outputs cannot be combined"
         raise InvalidValue(message, "structured_outputs")
-    if asked and use is not None:
-        raise UnsupportedParameter(f"{asked[0][0]} cannot be combined with tools", asked[0][0])
-    param, grammar = asked[0] if asked else ("tools", use.grammar() if use is not None else None)
+    param, grammar = asked[0] if asked else ("tools", None)
+    if use is not None:
+        if grammar is not None and grammar.kind not in BESIDE_TOOLS:
+            raise UnsupportedParameter(f"{param} of this kind cannot be combined with tools", param)
+        param, grammar = "tools" if use.enforced else param, use.grammar(rules, grammar)
     if grammar is not None:
         refuse_conflicts(values, param)
     return grammar, param

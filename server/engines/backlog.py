@@ -24,6 +24,7 @@ class Backlog:
         self._live: dict[RequestId, tuple[str, int]] = {}  # tenant, prompt tokens
         self._since_s: dict[RequestId, float] = {}  # of those that wait, oldest first
         self._requests: Counter[str] = Counter()  # live, by tenant
+        self._waiting: Counter[str] = Counter()  # requests that wait, by tenant
         self._waiting_tokens: Counter[str] = Counter()  # by tenant
         self._ended: list[int] = []  # prompts, since the last step
         self._rate = ServiceRate()
@@ -34,6 +35,7 @@ class Backlog:
     def joined(self, id: RequestId, tenant: str, prompt_tokens: int, now_s: float) -> None:
         self._live[id], self._since_s[id] = (tenant, prompt_tokens), now_s
         self._requests[tenant] += 1
+        self._waiting[tenant] += 1
         self._waiting_tokens[tenant] += prompt_tokens
 
     def admitted(self, id: RequestId) -> bool:
@@ -41,6 +43,7 @@ class Backlog:
         if self._since_s.pop(id, None) is None:
             return False
         tenant, prompt_tokens = self._live[id]
+        self._waiting[tenant] -= 1
         self._waiting_tokens[tenant] -= prompt_tokens
         return True
 
@@ -66,7 +69,10 @@ class Backlog:
         return overdue
 
     def make_way(self, limits: HttpSettings, tenant: str, prompts: list[int]) -> None:
-        """Let requests with `prompts` (tokens of each) join, or say when there is room for them.
+        """Let requests with `prompts` (tokens of each) join, or say when to come back.
+
+        That is when there is room, and when those of the tenant that wait now have been served: who
+        came back at the first free place would find it taken by another that was refused.
 
         Each tenant has the limits for itself, so that the flood of one refuses nobody else. Tenants
         with requests that wait are served alike: each at its share of the measured rate.
@@ -80,11 +86,13 @@ class Backlog:
         if over > 0:
             asked = f"{live} requests are live and {len(prompts)} more are asked for"
             message = f"{asked}; the limit is {limits.max_queue}"
-            raise Overloaded(message, self._retry_after_s(over * sharing, 0))
+            ahead = max(over, self._waiting[tenant])
+            raise Overloaded(message, self._retry_after_s(ahead * sharing, waiting * sharing))
         over = waiting + sum(prompts) - limits.max_queue_tokens
         if over > 0 and waiting:
             message = f"{waiting} prompt tokens wait; the limit is {limits.max_queue_tokens}"
-            raise Overloaded(message, self._retry_after_s(0, over * sharing))
+            ahead = self._waiting[tenant] * sharing
+            raise Overloaded(message, self._retry_after_s(ahead, max(over, waiting) * sharing))
 
     def clears_after_s(self) -> float:
         """Predict when all who wait now will have ended."""

@@ -36,6 +36,8 @@ from core.wire import (
     FromEngine,
     Idle,
     Measured,
+    Ping,
+    Pong,
     Ready,
     Remeasure,
     Start,
@@ -91,6 +93,7 @@ class EngineClient:
         self._listeners: dict[RequestId, Listener] = {}
         self.closed = asyncio.Event()
         self._idle = True
+        self._pinged = False  # and not yet answered
         self._heard_s = self._now_s()
 
     @classmethod
@@ -104,8 +107,12 @@ class EngineClient:
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the last message while work was outstanding; 0 when there is none."""
-        return 0.0 if self._idle and not self._listeners else self._now_s() - self._heard_s
+        """Seconds since the last message while work or a ping is outstanding; 0 without either."""
+        return self._now_s() - self._heard_s if self._busy or self._pinged else 0.0
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self._listeners) or not self._idle
 
     async def start(self, settings: EngineSettings) -> Ready:
         """Tell the engine what to serve and wait until it is warm.
@@ -127,7 +134,7 @@ class EngineClient:
 
     async def run(self, observer: Observer) -> None:
         """Deliver messages until the engine's end; then every live request ends too."""
-        self._observer = observer
+        self._observer, self._heard_s = observer, self._now_s()
         try:
             while (message := await self._read()) is not None:
                 self._deliver(message)
@@ -165,6 +172,12 @@ class EngineClient:
         if self._let_go(id) is not None:
             self._send(Abort(id))
 
+    def ping(self) -> None:
+        """Ask an engine that has no work whether it is there, once it is ready."""
+        if self._observer is not None and not (self._busy or self._pinged):
+            self._pinged = True
+            self._send(Ping())
+
     def drain(self) -> None:
         """Ask the engine to finish what is live and to exit."""
         self._send(Drain())
@@ -181,7 +194,10 @@ class EngineClient:
     # ── messages ──────────────────────────────────────────────────────────────────────────────
 
     def _deliver(self, message: FromEngine) -> None:
-        self._heard_s, self._idle = self._now_s(), isinstance(message, Idle | Measured)
+        self._heard_s, self._pinged = self._now_s(), False
+        if isinstance(message, Pong):
+            return
+        self._idle = isinstance(message, Idle | Measured)
         if isinstance(message, StepReport):
             self._deliver_tokens(message)
         if isinstance(message, StepReport | Idle | Fault):

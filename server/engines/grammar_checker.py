@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 from core.errors import InvalidValue, Overloaded
 from core.request import Grammar
 from grammar.check import check_grammar
+from grammar.turns import Turns
 
 CHECKING_THREADS: Final = 2  # of their own: slow grammars hold up grammars only
 KEPT: Final = 256  # grammars known to be good
@@ -24,10 +25,11 @@ class GrammarChecker:
     def __init__(self, check: Callable[[Grammar], None] = check_grammar) -> None:
         self._threads = ThreadPoolExecutor(CHECKING_THREADS, thread_name_prefix="grammar")
         self._check = functools.lru_cache(KEPT)(check)  # of what passed, the latest
+        self._turns: Turns[tuple[Grammar, Future[None]]] = Turns()
         self._waiting = 0
 
-    async def check(self, grammar: Grammar, param: str) -> None:
-        """Check the grammar that the field `param` brought.
+    async def check(self, grammar: Grammar, param: str, tenant: str) -> None:
+        """Check the grammar that the field `param` brought; tenants take turns.
 
         Raises:
             InvalidValue: it cannot be followed; names the keyword or place in the library's words.
@@ -35,11 +37,24 @@ class GrammarChecker:
         """
         if self._waiting >= MAX_WAITING:
             raise Overloaded("too many grammars wait to be checked", RETRY_AFTER_S)
-        loop = asyncio.get_running_loop()
+        checked: Future[None] = Future()
         self._waiting += 1
         try:
-            await loop.run_in_executor(self._threads, self._check, grammar)
+            self._turns.push(tenant, (grammar, checked))
+            self._threads.submit(self._work)
+            await asyncio.wrap_future(checked)
         except InvalidValue as error:
             raise InvalidValue(f"{param} cannot be followed: {error.message}", param) from None
         finally:
             self._waiting -= 1
+
+    def _work(self) -> None:
+        grammar, checked = self._turns.pop()
+        if not checked.set_running_or_notify_cancel():  # its client has gone
+            return
+        try:
+            self._check(grammar)
+        except Exception as error:
+            checked.set_exception(error)
+        else:
+            checked.set_result(None)

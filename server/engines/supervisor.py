@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -33,7 +34,9 @@ STEADY_S: Final = 30.0  # an engine that lived this long did not fail at once
 MAX_FAILURES: Final = 6  # in a row; then the server gives up and says so by its exit status
 FIRST_BACKOFF_S: Final = 0.25  # doubles with every failure
 STALL_S: Final = 30.0  # without a message while work is outstanding
-EXIT_GRACE_S: Final = 5.0  # between the end of its socket and a kill
+PING_S: Final = 3.0  # how often an engine without work is asked whether it is there
+EXIT_GRACE_S: Final = 0.5  # between the end of its socket and a kill: it has nothing to keep
+DEATH_GRACE_S: Final = 5.0  # the same where it ended by itself: a core may be written
 
 
 class EngineProcess(Protocol):
@@ -62,7 +65,7 @@ async def launch_process(sock: socket.socket) -> EngineProcess:
         *child.command,
         env=child.environment,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=sys.stderr.fileno(),
+        stdout=asyncio.subprocess.DEVNULL if sys.stderr is None else sys.stderr.fileno(),
         pass_fds=(sock.fileno(),),
         start_new_session=True,
     )
@@ -94,6 +97,7 @@ class Supervisor:
         self._settings, self._on_ready, self._launch = settings, on_ready, launch
         self._queue_timeout_s = queue_timeout_s
         self._client: EngineClient | None = None
+        self._process: EngineProcess | None = None
         self._was_ready = False
         self._lost_s = 0.0  # when the last one that was ready ended
         self.draining = False
@@ -176,6 +180,13 @@ class Supervisor:
         if self._client is not None:
             self._client.close(ShuttingDown("the server is shutting down"))
 
+    def end_now(self) -> None:
+        """Cut a drain short, and kill the engine, whatever it is doing."""
+        self.draining = True
+        self.cut_short()
+        if self._process is not None:
+            self._process.kill()
+
     async def _run_one(self) -> float:
         """Run one engine from start to end; return the seconds that it was ready."""
         ours, theirs = socket.socketpair()
@@ -186,18 +197,36 @@ class Supervisor:
             except BaseException:
                 client.close()
                 raise
+        self._process = process
         watch = asyncio.create_task(_end_when_silent(client, process))
+        died, never_ready = False, None
         try:
             lived_s = await self._serve(client)
+            died = not self.draining
+        except EngineDead as error:
+            died, never_ready = True, error
         finally:
-            watch.cancel()
-            grace_s = EXIT_GRACE_S if self._client is client else 0.0
-            self._client = None
-            client.close()
-            status = await _reap(process, grace_s)
+            cause = await self._ended(client, process, watch, died)
+        if never_ready is not None:
+            raise EngineDead(f"{never_ready}: {cause}", never_ready.retry_after_s)
         if not self.draining:
-            log.error("the engine ended unexpectedly, with status %d", status)
+            log.error("the engine ended unexpectedly: %s", cause)
         return lived_s
+
+    async def _ended(
+        self, client: EngineClient, process: EngineProcess, watch: asyncio.Task[bool], died: bool
+    ) -> str:
+        """Let go of an engine, see that its process ends, and say why it did."""
+        silent = watch.done() and not watch.cancelled()
+        watch.cancel()
+        known = self._client is client or died
+        grace_s = (DEATH_GRACE_S if died else EXIT_GRACE_S) if known else 0.0
+        self._client = self._process = None
+        client.close()
+        status, killed = await _reap(process, grace_s)
+        if silent:
+            return f"it said nothing for {STALL_S:.0f} s, and was killed by this server"
+        return cause_of(status, killed)
 
     async def _serve(self, client: EngineClient) -> float:
         now_s = asyncio.get_running_loop().time
@@ -225,17 +254,37 @@ class Supervisor:
         return self._lost_s - since_s
 
 
-async def _end_when_silent(client: EngineClient, process: EngineProcess) -> None:
-    """Kill an engine that has work and says nothing: its streams get an error, and a fresh one."""
-    while client.silent_s < STALL_S:  # noqa: ASYNC110, silence is no event
-        await asyncio.sleep(STALL_S / 10)
+async def _end_when_silent(client: EngineClient, process: EngineProcess) -> bool:
+    """Kill an engine that says nothing while it has work, or does not answer a ping."""
+    while client.silent_s < STALL_S:
+        await asyncio.sleep(min(PING_S, STALL_S / 10))
+        client.ping()
     log.error("the engine has said nothing for %.0f s: ending it", client.silent_s)
     process.kill()
+    return True
 
 
-async def _reap(process: EngineProcess, grace_s: float) -> int:
-    """Wait for the exit, which follows the socket's end; kill an engine that does not exit."""
+async def _reap(process: EngineProcess, grace_s: float) -> tuple[int, bool]:
+    """Wait for the exit, which follows the socket's end; kill an engine that does not exit.
+
+    Returns: its status, and whether it was killed here.
+    """
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(process.wait(), grace_s)
+        return await asyncio.wait_for(process.wait(), grace_s), False
     process.kill()
-    return await process.wait()
+    return await process.wait(), True
+
+
+def cause_of(status: int, killed: bool) -> str:
+    """Say why a process ended, by its exit status."""
+    if killed:
+        return "its socket closed, but it did not exit, and was killed by this server"
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    if -status == signal.SIGKILL:
+        return f"{name}, from outside: the system kills a process so where memory runs out"
+    return name

@@ -34,7 +34,12 @@ def create_app(service: Service, version: str) -> FastAPI:
         if service.telemetry is not None:
             service.telemetry.on_http_response(route, status)
 
-    app.add_middleware(Edge, keys=Keyring(http.api_key), on_response=on_response)
+    app.add_middleware(
+        Edge,
+        keys=Keyring(http.api_key, http.scrape_key),
+        on_response=on_response,
+        access_log=http.access_log,
+    )
     if http.cors_origins is not None:
         origins = [origin.strip() for origin in http.cors_origins.split(",")]
         app.add_middleware(
@@ -56,7 +61,8 @@ def _add_routes(app: FastAPI, service: Service, version: str) -> None:
     handlers = Handlers(Inference(*parts), TokenRoutes(*parts), operations)
     for endpoint, handler in ROUTES:
         path = endpoint.route.replace("}", ":path}")  # an id may hold slashes
-        app.add_api_route(path, handler(handlers), methods=[endpoint.method], response_model=None)
+        methods = ["GET", "HEAD"] if endpoint.method == "GET" else [endpoint.method]
+        app.add_api_route(path, handler(handlers), methods=methods, response_model=None)
 
 
 async def _on_error(_: Request, error: Exception) -> Response:

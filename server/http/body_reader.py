@@ -31,13 +31,20 @@ class BodyReader:
         self._limit_bytes = parse_bytes(limits.max_body, "--max-body")
         self._timeout_s = limits.body_timeout
 
-    async def parse(self, request: Request, parser: Callable[[bytes], T]) -> T:
-        """Read a body and parse it, a long one off the event loop.
+    async def parse(
+        self,
+        request: Request,
+        parser: Callable[[bytes], T],
+        before: Callable[[], None] = lambda: None,
+    ) -> T:
+        """Read a body, ask whether it is worth parsing, and parse it: a long one off the loop.
 
         Raises:
             RequestError: what `read` and the parser say.
+            ServiceError: what `before` says.
         """
         body = await self.read(request)
+        before()
         if is_long(body):
             return await self._off_loop.run(parser, body)
         return parser(body)
@@ -81,3 +88,6 @@ def _check_media_type(headers: Headers) -> None:
     media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         raise UnsupportedMediaType("the content type must be application/json")
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding != "identity":
+        raise UnsupportedMediaType("a body must come as it is, without a content encoding")

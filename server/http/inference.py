@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from collections.abc import Callable
 
 from fastapi import Request
 from fastapi.responses import Response
+from msgspec import UnsetType
 
 from core.errors import ServiceError
 from server.answers.answer import Answer
@@ -17,8 +18,10 @@ from server.engines.grammar_checker import GrammarChecker
 from server.http.body_reader import BodyReader
 from server.http.json import error_response, json_response
 from server.http.sse import EventStream, events, while_connected
+from server.limits.off_loop import OffLoop
 from server.service import Service
 from server.text.prompts import PromptEncoder, Prompts, check_token_fields
+from telemetry.bill.cost import CostObject
 
 
 class Inference:
@@ -33,24 +36,28 @@ class Inference:
 
     async def completions(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
-        call = await self._bodies.parse(request, self._validator.completion)
-        served = await self._check(call)
+        call = await self._bodies.parse(request, self._validator.completion, self._room(request))
+        served = await self._check(call, request.state.tenant)
         prompts = await self._encoder.completion(call, served.tokenizer, served.context_limit)
         return await self._respond(request, call, prompts, received_ns)
 
     async def chat(self, request: Request) -> Response:
         received_ns = time.monotonic_ns()
-        call = await self._bodies.parse(request, self._validator.chat)
-        served = await self._check(call)
+        call = await self._bodies.parse(request, self._validator.chat, self._room(request))
+        served = await self._check(call, request.state.tenant)
         prompts = await self._encoder.chat(call, served.tokenizer, served.context_limit)
         return await self._respond(request, call, prompts, received_ns)
 
-    async def _check(self, call: GenerationCall) -> Served:
+    def _room(self, request: Request) -> Callable[[], None]:
+        """Refuse where the queue is full, before time is spent on what the body says."""
+        return lambda: self._service.check_room(request.state.tenant)
+
+    async def _check(self, call: GenerationCall, tenant: str) -> Served:
         """Check what the model and the grammar library have a say in."""
         served = self._service.check_model(call.model)
         check_token_fields(call, len(served.tokenizer.token_bytes))
         if call.grammar is not None:
-            await self._grammars.check(call.grammar, call.grammar_param)
+            await self._grammars.check(call.grammar, call.grammar_param, tenant)
         return served
 
     async def _respond(
@@ -61,24 +68,30 @@ class Inference:
         if call.stream:
             return EventStream(events(answer.stream()), answer.close)
         try:
-            response = await while_connected(request.receive, _whole(answer))
+            response = await while_connected(
+                request.receive, _whole(answer, self._service.off_loop)
+            )
         finally:
             answer.close()
         return response or Response(status_code=499)  # the client is gone: nobody reads it
 
 
-async def _whole(answer: Answer) -> Response:
+async def _whole(answer: Answer, off_loop: OffLoop) -> Response:
     try:
-        body = await answer.whole()
+        body = await answer.whole(off_loop)
     except ServiceError as error:
         return error_response(error)
-    return json_response(body, headers=_timing(answer))
+    headers = _timing(answer.bill() if isinstance(body.cost, UnsetType) else body.cost)
+    if answer.is_long:
+        return await off_loop.run(json_response, body, 200, headers)
+    return json_response(body, headers=headers)
 
 
-def _timing(answer: Answer) -> dict[str, str]:
+def _timing(bill: CostObject | None) -> dict[str, str]:
     """Write the header of what took how long; no answer is kept back for want of it."""
-    timings = answer.timings()
-    if timings is None:
+    if bill is None:
         return {}
-    parts = [f"{name};dur={ms:.3f}" for name, ms in asdict(timings).items() if ms is not None]
+    phases = ("queue", "prefill", "decode", "floor")
+    timings = ((phase, getattr(bill, f"{phase}_ms")) for phase in phases)
+    parts = [f"{phase};dur={ms:.3f}" for phase, ms in timings if ms is not None]
     return {"server-timing": ", ".join(parts)}

@@ -5,22 +5,56 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from core.errors import SettingsError
 from core.request import DEFAULT_TENANT
+from core.routes import Route
 from telemetry.books.ledger import MAX_TENANTS, OTHER
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _KEY: Final = re.compile(r"[\x21-\x7e]+")  # what a header carries as it is
 
 
-class Keyring:
-    """Keys by tenant; without any, everybody is the default tenant."""
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who may pass. `sees_all`: there is nobody whose requests are hidden from it."""
 
-    def __init__(self, texts: Sequence[str] | None) -> None:
+    tenant: str | None  # None: an operator, who looks and asks for nothing
+    sees_all: bool
+
+
+class Keyring:
+    """Keys by tenant; without any, everybody is the default tenant.
+
+    A scrape key is an operator's: it alone opens /metrics, and all of /debug.
+    """
+
+    def __init__(self, texts: Sequence[str] | None, scrape_key: str | None = None) -> None:
         keys = parse_keys(texts, "--api-key") if texts is not None else {}
         self._keys = {tenant: key.encode() for tenant, key in keys.items()}
+        self._scrape_key = None if scrape_key is None else scrape_key.encode()
+        if scrape_key is not None and (
+            not _KEY.fullmatch(scrape_key) or scrape_key in keys.values()
+        ):
+            raise SettingsError("--scrape-key: it must be printable ASCII, and no tenant's key")
+
+    def caller(self, path: str, authorization: Sequence[str]) -> Caller | None:
+        """Tell who calls `path`, by all `Authorization` headers; None: it may not."""
+        if len(authorization) > 1:
+            return None
+        given = authorization[0] if authorization else ""
+        watches = path == Route.METRICS or path.startswith("/debug/")
+        if watches and self._scrape_key is not None:
+            scheme, _, key = given.partition(" ")
+            same = hmac.compare_digest(key.strip().encode("latin-1"), self._scrape_key)
+            if same and scheme.lower() == "bearer":
+                return Caller(None, sees_all=True)
+            if path == Route.METRICS or not self._keys:
+                return None
+        tenant = self.tenant_of(given)
+        return None if tenant is None else Caller(tenant, sees_all=len(self._keys) < 2)
 
     def tenant_of(self, authorization: str) -> str | None:
         """Tell whose key a header holds; None where it is nobody's.

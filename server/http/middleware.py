@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 import uuid
 from collections.abc import Callable
 from typing import Final
@@ -21,8 +22,9 @@ from server.http.json import error_response, json_response
 from server.http.keys import Keyring
 
 log = logging.getLogger("floorline.server")
+access = logging.getLogger("floorline.access")
 
-OPEN_PATHS: Final = frozenset({Route.HEALTH, Route.READY, Route.METRICS})
+OPEN_PATHS: Final = frozenset({Route.HEALTH, Route.READY})
 _SAFE_ID: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -30,16 +32,21 @@ class Edge:
     """Wraps the app. `on_response` is told each response's route, or "other", and its status."""
 
     def __init__(
-        self, app: ASGIApp, keys: Keyring, on_response: Callable[[str, int], None]
+        self,
+        app: ASGIApp,
+        keys: Keyring,
+        on_response: Callable[[str, int], None],
+        access_log: bool = True,
     ) -> None:
         self._app, self._keys, self._on_response = app, keys, on_response
+        self._logs = access_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request_id = _request_id(Headers(scope=scope).get("x-request-id"))
-        status = 0
+        status, begin_s = 0, time.monotonic()
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -64,14 +71,29 @@ class Edge:
             route = scope.get("route")
             path = getattr(route, "path", "other")
             self._on_response(path.replace(":path}", "}"), status)
+            if self._logs:
+                _log(scope, status, time.monotonic() - begin_s, request_id)
 
     def _may_pass(self, scope: Scope) -> bool:
         """Whether it is open to all, or has a key; whose, is noted for the handlers."""
         if scope["path"] in OPEN_PATHS or scope["method"] == "OPTIONS":
             return True
-        tenant = self._keys.tenant_of(Headers(scope=scope).get("authorization", ""))
-        scope.setdefault("state", {})["tenant"] = tenant
-        return tenant is not None
+        given = Headers(scope=scope).getlist("authorization")
+        caller = self._keys.caller(scope["path"], given)
+        if caller is None:
+            return False
+        state = scope.setdefault("state", {})
+        state["tenant"], state["sees_all"] = caller.tenant, caller.sees_all
+        return True
+
+
+def _log(scope: Scope, status: int, took_s: float, request_id: str) -> None:
+    """Write a line: the path as it came, without its query; status 0 where nothing was said."""
+    path = scope.get("raw_path", scope["path"].encode())[:200].decode("ascii", "replace")
+    tenant = scope.get("state", {}).get("tenant") or "-"
+    client = (scope.get("client") or ("-",))[0]
+    line = "%s %s %s %d %.1f ms tenant=%s id=%s"
+    access.info(line, client, scope["method"], path, status, took_s * 1e3, tenant, request_id)
 
 
 def _request_id(given: str | None) -> str:

@@ -24,7 +24,7 @@ from server.http.operations import (
     ServerLoad,
     ServerVersion,
 )
-from server.http.token_routes import Detokenized, Tokenized, TokenRoutes
+from server.http.token_routes import Detokenized, Tokenized, TokenizerInfo, TokenRoutes
 from server.schema.openapi import Endpoint, openapi
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -91,6 +91,12 @@ ROUTES: Final[tuple[tuple[Endpoint, Callable[[Handlers], Handler]], ...]] = (
             body=("detokenize",),
         ),
         lambda to: to.tokens.detokenize,
+    ),
+    (
+        Endpoint(
+            Route.TOKENIZER_INFO, "Names of special tokens, and the template", TokenizerInfo, (503,)
+        ),
+        lambda to: to.tokens.info,
     ),
     (
         Endpoint(Route.MODELS, "The served model, in a list", ModelList, (503,)),

@@ -1,6 +1,7 @@
 """Server-sent events: an answer's chunks in order, and a response that ends with its reader.
 
-Each event is one `data:` line of JSON; nothing else is sent but the closing `[DONE]`.
+Each event is one `data:` line of JSON; nothing else is sent but the closing `[DONE]`, and comments
+while there is nothing to say.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from server.http.json import encode
 T = TypeVar("T")
 
 DONE: Final = b"data: [DONE]\n\n"
+COMMENT: Final = b": ping\n\n"  # readers skip it
+QUIET_S = 15.0  # after which a comment is due: proxies give up on a connection that says nothing
 HEADERS: Final[Mapping[str, str]] = {"cache-control": "no-cache", "x-accel-buffering": "no"}
 
 
@@ -48,6 +51,7 @@ class EventStream(Response):
     def __init__(self, events: AsyncIterator[bytes], on_end: Callable[[], None]) -> None:
         self._events, self._on_end = events, on_end
         self.status_code, self.background = 200, None
+        self._sent_s = 0.0
         self.init_headers(HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,9 +62,28 @@ class EventStream(Response):
 
     async def _send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        async for data in self._events:
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+        now_s = asyncio.get_running_loop().time
+        self._sent_s = now_s()
+        comments = asyncio.ensure_future(self._comment(send, now_s))
+        try:
+            async for data in self._events:
+                self._sent_s = now_s()
+                await send(_part(data))
+        finally:
+            comments.cancel()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _comment(self, send: Send, now_s: Callable[[], float]) -> None:
+        """Break each long silence, of a request that waits for its turn for example."""
+        while True:
+            await asyncio.sleep(self._sent_s + QUIET_S - now_s())
+            if now_s() - self._sent_s >= QUIET_S:
+                self._sent_s = now_s()
+                await send(_part(COMMENT))
+
+
+def _part(data: bytes) -> dict[str, Any]:
+    return {"type": "http.response.body", "body": data, "more_body": True}
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T | None:

@@ -1,4 +1,4 @@
-"""/tokenize and /detokenize: what a prompt costs in tokens, without running it."""
+"""/tokenize, /detokenize and /tokenizer_info: what a prompt costs in tokens, without running it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from server.http.body_reader import BodyReader
 from server.http.json import json_response
 from server.service import Service
 from server.text.prompts import PromptEncoder, check_vocabulary
+from server.text.tokenizer import TOKEN_NAMES
 
 _MANY_TOKENS: Final = 4096  # about a millisecond of writing
 
@@ -30,8 +31,20 @@ class Detokenized(Struct, forbid_unknown_fields=True):
     prompt: str
 
 
+class TokenizerInfo(Struct, forbid_unknown_fields=True):
+    """What lm-eval asks for; `chat_template` is the model's plain one."""
+
+    tokenizer_class: str
+    model_max_length: Whole
+    bos_token: str | None
+    eos_token: str | None
+    unk_token: str | None
+    pad_token: str | None
+    chat_template: str | None
+
+
 class TokenRoutes:
-    """Both over one service; the counts are those that inference would use."""
+    """All over one service; the counts are those that inference would use."""
 
     def __init__(
         self, service: Service, bodies: BodyReader, validator: Validator, encoder: PromptEncoder
@@ -55,6 +68,17 @@ class TokenRoutes:
         name, ids = await self._bodies.parse(request, self._validator.detokenize)
         shown = self._service.check_model(name).tokenizer.shown_bytes
         return await self._answer(len(ids), _text, ids, shown)
+
+    async def info(self, _: Request) -> Response:
+        served = self._service.served()
+        tokenizer, template = served.tokenizer, served.tokenizer.template
+        told = TokenizerInfo(
+            tokenizer_class="PreTrainedTokenizerFast",
+            model_max_length=served.ready.max_model_len,
+            chat_template=template.source if template is not None else None,
+            **{name: tokenizer.names.get(name) for name in TOKEN_NAMES},
+        )
+        return json_response(told)
 
     async def _answer(
         self, tokens: int, write: Callable[..., Response], *given: object

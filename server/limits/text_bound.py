@@ -29,11 +29,31 @@ Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class ContextLimit:
+    """The most tokens of prompt and output together; `of_store`: the KV store holds no more."""
+
+    tokens: int
+    of_store: bool = False
+
+    def refuse(self, what: str, param: str) -> NoReturn:
+        """Say what is too long, in the words by which clients know this error.
+
+        Raises:
+            ContextLengthExceeded: always.
+        Source: OpenAI's API; litellm and others look for its first words in a message.
+        """
+        message = f"This model's maximum context length is {self.tokens} tokens. However, {what}"
+        if self.of_store:
+            message += f"; {self.tokens} tokens are all that the KV store holds"
+        raise ContextLengthExceeded(message, param)
+
+
+@dataclass(frozen=True, slots=True)
 class TextLimit:
-    """The most bytes of UTF-8 that are encoded. `context` says which limit they come from."""
+    """The most bytes of UTF-8 that are encoded. `context` is the limit that they come from."""
 
     bytes: int
-    context: str | None = None  # None: the operator's --max-text
+    context: ContextLimit | None = None  # None: the operator's --max-text
 
     def check(self, text: str, param: str) -> None:
         """Refuse a text that is longer; `param` is the field that brought it.
@@ -56,8 +76,7 @@ class TextLimit:
         over = f"the text of {param} is longer than {self.bytes} bytes"
         if self.context is None:
             raise InvalidValue(f"{over}, the most that is encoded (--max-text)", param)
-        message = f"{over}, which is more than fits; the context limit is {self.context}"
-        raise ContextLengthExceeded(message, param)
+        self.context.refuse(f"{over}, which is more than fits", param)
 
 
 def longest_token_bytes(tokenizer: Tokenizer) -> int | None:

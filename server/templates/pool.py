@@ -13,7 +13,7 @@ from core.children import python_child
 from core.errors import Overloaded, TemplateFailed
 from server.limits.off_loop import OffLoop
 from server.limits.text_bound import TextLimit
-from server.templates.chat_template import ChatTemplate, too_slow
+from server.templates.chat_template import NO_MARKS, ChatTemplate, too_slow
 from server.templates.template_child import HEADER, LENGTH, SPARE_S, Outcome, Task
 
 log = logging.getLogger("floorline.server")
@@ -161,16 +161,21 @@ class Templates:
         await self._long.end()
 
     async def render_own(
-        self, template: ChatTemplate, variables: Mapping[str, Any], limit: TextLimit, long: bool
+        self,
+        template: ChatTemplate,
+        variables: Mapping[str, Any],
+        limit: TextLimit,
+        long: bool,
+        marks: Mapping[str, str] = NO_MARKS,
     ) -> str:
-        """Render by the model's template.
+        """Render by the model's template, which looks for `marks` instead of their texts.
 
         Raises:
             TemplateFailed: it refused the messages, broke on them, or ran away.
             ContextLengthExceeded, InvalidValue: it wrote more than `limit`.
             Overloaded: no process could be had in time.
         """
-        task = await self._pack(template.source, template.tokens, variables, limit, long)
+        task = await self._pack(template.source, template.tokens, variables, limit, long, marks)
         async with (self._long if long else self._short).use() as child:
             return await self._run(child, task, limit, "messages")
 
@@ -181,6 +186,7 @@ class Templates:
         variables: Mapping[str, Any],
         limit: TextLimit,
         long: bool,
+        marks: Mapping[str, str] = NO_MARKS,
     ) -> str:
         """Render a request's template in a process of its own, after those before.
 
@@ -193,7 +199,7 @@ class Templates:
             raise Overloaded("too many chat templates wait to be rendered", START_S)
         self._waiting += 1
         try:
-            task = await self._pack(source, tokens, variables, limit, long)
+            task = await self._pack(source, tokens, variables, limit, long, marks)
             async with self._slots:
                 child = await _Child.start()
                 try:
@@ -223,6 +229,8 @@ class Templates:
         variables: Mapping[str, Any],
         limit: TextLimit,
         long: bool,
+        marks: Mapping[str, str],
     ) -> bytes:
-        task: Task = (source, dict(tokens), dict(variables), self._timeout_s, limit.bytes)
+        bounds = (self._timeout_s, limit.bytes)
+        task: Task = (source, dict(tokens), dict(variables), *bounds, dict(marks))
         return await self._off_loop.run(marshal.dumps, task) if long else marshal.dumps(task)

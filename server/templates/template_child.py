@@ -14,16 +14,18 @@ import time
 from enum import StrEnum
 from typing import Any, Final
 
+from core.children import die_with_parent
 from core.errors import ModelError, TemplateFailed
 from server.templates.chat_template import ChatTemplate, RenderedTooLong
 
 MEMORY_BYTES: Final = 512 * 2**20  # address space; an interpreter with Jinja takes a tenth
+KEPT: Final = 4  # compiled: a model has one template or two, with marks and without
 SPARE_S: Final = 1  # processor time beyond the template's, for what is around it
 HEADER: Final = struct.Struct(">cQ")  # how it went, and how many bytes follow
 LENGTH: Final = struct.Struct(">Q")
 
-Task = tuple[str, dict[str, str], dict[str, Any], float, int]
-# source, tokens, variables, timeout in seconds, most bytes of output
+Task = tuple[str, dict[str, str], dict[str, Any], float, int, dict[str, str]]
+# source, tokens, variables, timeout in seconds, most bytes of output, marks
 
 
 class Outcome(StrEnum):
@@ -35,8 +37,9 @@ class Outcome(StrEnum):
 
 def main() -> None:
     """Answer tasks until standard input ends."""
+    die_with_parent()
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    templates: dict[tuple[str, tuple[tuple[str, str], ...]], ChatTemplate] = {}
+    templates: dict[Any, ChatTemplate] = {}
     _answer(Outcome.READY, b"")
     while size := sys.stdin.buffer.read(LENGTH.size):
         task = marshal.loads(sys.stdin.buffer.read(*LENGTH.unpack(size)))
@@ -44,14 +47,15 @@ def main() -> None:
 
 
 def _render(task: Task, kept: dict[Any, ChatTemplate]) -> tuple[Outcome, bytes]:
-    """Render one task; the template of the last one is kept compiled."""
-    source, tokens, variables, timeout_s, most_bytes = task
+    """Render one task; the templates of the last ones are kept compiled."""
+    source, tokens, variables, timeout_s, most_bytes, marks = task
     _limit_time(timeout_s)
-    key = (source, tuple(tokens.items()))
+    key = (source, tuple(tokens.items()), tuple(marks.items()))
     try:
         if key not in kept:
-            kept.clear()
-            kept[key] = ChatTemplate(source, tokens, timeout_s)
+            if len(kept) == KEPT:
+                kept.clear()
+            kept[key] = ChatTemplate(source, tokens, timeout_s, marks)
         return Outcome.RENDERED, kept[key].render(variables, most_bytes)
     except (ModelError, TemplateFailed) as error:
         return Outcome.FAILED, str(error)[:500].encode("utf-8", "replace")

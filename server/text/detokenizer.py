@@ -23,12 +23,17 @@ class StopMatcher:
         self._held = ""
         self.found: str | None = None
 
-    def push(self, text: str) -> str:
-        """Return what is safe to send; nothing more once a stop string is found."""
+    def push(self, text: str, may_end: bool = True) -> str:
+        """Return what is safe to send; nothing more once a stop string is found.
+
+        A stop string that is completed where the text may not end is text; one that is only begun
+        there can still be found.
+        """
         if self.found is not None:
             return ""
-        text = self._held + text
-        hits = [(at + len(stop), at, stop) for stop in self._stops if (at := text.find(stop)) >= 0]
+        seen, text = len(self._held), self._held + text
+        ends = [(self._end(text, stop, seen), stop) for stop in self._stops] if may_end else []
+        hits = [(end, end - len(stop), stop) for end, stop in ends if end]
         if hits:
             end, at, self.found = min(hits)
             self._held = ""
@@ -43,6 +48,12 @@ class StopMatcher:
         return held
 
     @staticmethod
+    def _end(text: str, stop: str, seen: int) -> int:
+        """Say where `stop` is first completed behind the `seen` characters; 0 where it is not."""
+        at = text.find(stop, max(seen - len(stop) + 1, 0))
+        return at + len(stop) if at >= 0 else 0
+
+    @staticmethod
     def _overlap(text: str, stop: str) -> int:
         """Count the characters at the end of `text` that begin `stop`, short of all of it."""
         longest = min(len(stop) - 1, len(text))
@@ -52,7 +63,7 @@ class StopMatcher:
 class Detokenizer:
     """One request's bytes on their way to text. Bytes that are no UTF-8 become U+FFFD.
 
-    The text of the first `min_tokens` tokens is in no stop string.
+    The text of the first `min_tokens` tokens completes no stop string; it may begin one.
     """
 
     def __init__(
@@ -76,10 +87,9 @@ class Detokenizer:
         """Take a token; return the text that is now whole and safe to send."""
         text = self._decoder.decode(self._token_bytes[token])
         self.characters += len(text)
-        if self._unstoppable:
-            self._unstoppable -= 1
-            return text
-        return self._matcher.push(text)
+        may_end = self._unstoppable == 0
+        self._unstoppable -= not may_end
+        return self._matcher.push(text, may_end)
 
     def close(self) -> str:
         """End the text: an unfinished character becomes one U+FFFD, withheld text comes out."""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
 
-from core.errors import ContextLengthExceeded, EmptyPrompt, InvalidTokenId, InvalidValue
+from core.errors import EmptyPrompt, InvalidTokenId, InvalidValue
 from core.inputs.quantities import parse_bytes
 from core.settings import HttpSettings
 from server.contract.conversation import ChatPrompt
 from server.contract.prompt_forms import Prompt
 from server.contract.validation import ChatCall, CompletionCall, GenerationCall
 from server.limits.off_loop import OffLoop
-from server.limits.text_bound import TextLimit
+from server.limits.text_bound import ContextLimit, TextLimit
 from server.templates.pool import Templates
 from server.text.tokenizer import ModelTokenizer
 
 _LONG_CHARACTERS: Final = 4_000  # about 4 ms of encoding: more goes to a thread
+MAX_SPELLINGS: Final = 1024  # of all bad words: each is looked for at each token, in a microsecond
 _MARK_BYTES: Final = 4  # of UTF-8, for a special token of at least one
 
 
@@ -28,17 +30,6 @@ class Prompted:
     ids: tuple[int, ...]
     max_tokens: int
     text: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ContextLimit:
-    """The most tokens of prompt and output together; `of_store`: the KV store holds no more."""
-
-    tokens: int
-    of_store: bool
-
-    def __str__(self) -> str:
-        return f"{self.tokens}" + ", all that the KV store holds" * self.of_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +66,9 @@ class PromptEncoder:
                 most.check(prompt, "prompt")
             elif call.truncate is None:
                 room_for(len(prompt), call, limit, "prompt")
-        size = sum(map(len, call.prompts)) + sum(map(len, call.bad_words))
+        size = sum(map(len, call.prompts))
         given = (call, tokenizer, limit)
-        if size > _LONG_CHARACTERS:
+        if size > _LONG_CHARACTERS or call.bad_words:
             return await self._off_loop.run(_completion, *given)
         return _completion(*given)
 
@@ -99,10 +90,9 @@ class PromptEncoder:
         if not ids:
             raise EmptyPrompt("the rendered conversation has no tokens", "messages")
         prompted = Prompted(ids, room_for(len(ids), call, limit, "messages"))
-        if sum(map(len, call.bad_words)) > _LONG_CHARACTERS:
-            words = await self._off_loop.run(bad_word_ids, call.bad_words, tokenizer)
-        else:
-            words = bad_word_ids(call.bad_words, tokenizer)
+        if not call.bad_words:
+            return Prompts((prompted,), ())
+        words = await self._off_loop.run(bad_word_ids, call.bad_words, tokenizer)
         return Prompts((prompted,), words)
 
     async def conversation(self, talk: ChatPrompt, tokenizer: ModelTokenizer) -> tuple[int, ...]:
@@ -135,7 +125,7 @@ class PromptEncoder:
         if longest is not None and call.truncate is None:
             held_bytes = limit.tokens * longest
             if held_bytes <= self._most_bytes:
-                return TextLimit(held_bytes, str(limit))
+                return TextLimit(held_bytes, limit)
         return TextLimit(self._most_bytes)
 
     async def _render(
@@ -150,14 +140,12 @@ class PromptEncoder:
         rendered = (
             replace(most, bytes=_MARK_BYTES * most.bytes + _LONG_CHARACTERS) if loose else most
         )
-        given = (script.variables, rendered, talk.long)
-        own = tokenizer.template
-        if talk.template is not None:
-            tokens = own.tokens if own is not None else {}
-            text = await self._templates.render_callers(talk.template, tokens, *given)
+        given = (script.variables, rendered, talk.long, script.marks)
+        if script.template is not None:
+            text = await self._templates.render_own(script.template, *given)
         else:
-            assert own is not None  # `script` has looked
-            text = await self._templates.render_own(own, *given)
+            assert talk.template is not None  # else `script` has refused it
+            text = await self._templates.render_callers(talk.template, tokenizer.names, *given)
         work = (text, script.marked, talk, most)
         if len(text) > _LONG_CHARACTERS:
             return await self._off_loop.run(tokenizer.encode_script, *work)
@@ -172,7 +160,8 @@ def _completion(call: CompletionCall, tokenizer: ModelTokenizer, limit: ContextL
         room = room_for(len(ids), call, limit, "prompt")
         text = prompt if isinstance(prompt, str) and ids == whole else None
         prompted.append(Prompted(ids, room, text))
-    return Prompts(tuple(prompted), bad_word_ids(call.bad_words, tokenizer))
+    words = bad_word_ids(call.bad_words, tokenizer) if call.bad_words else ()
+    return Prompts(tuple(prompted), words)
 
 
 def _encoded(
@@ -226,17 +215,22 @@ def check_token_fields(call: GenerationCall, vocab_size: int) -> None:
         raise InvalidValue(message, "logit_bias")
 
 
-def bad_word_ids(words: Iterable[str], tokenizer: ModelTokenizer) -> tuple[tuple[int, ...], ...]:
-    """Spell each word in tokens, at the start of a text and after a space.
+def bad_word_ids(words: Sequence[str], tokenizer: ModelTokenizer) -> tuple[tuple[int, ...], ...]:
+    """Spell each word in tokens: the tokenizer's own way, and the others, up to a share of them.
+
+    A word may stand at the start of a text or after a space, which a token may hold as well.
 
     Raises:
         InvalidTokenId: a word has a token that the model lacks.
     """
-    spelled = [
-        tokenizer.encode_word(f"{space}{word.lstrip()}") for word in words for space in ("", " ")
-    ]
+    bare = [word.lstrip() for word in words]
+    spelled = [tokenizer.encode_word(f"{space}{word}") for word in bare for space in ("", " ")]
     for ids in spelled:
         check_encoded(ids, tokenizer, "bad_words")
+    share, ways = MAX_SPELLINGS // (2 * max(len(words), 1)), tokenizer.spellings
+    for word in bare:
+        spelled += islice(ways.of(word.encode()), share)
+        spelled += islice(ways.of(f" {word}".encode(), at_once=2), share)
     return tuple(dict.fromkeys(ids for ids in spelled if ids))
 
 
@@ -258,18 +252,16 @@ def room_for(prompt_tokens: int, call: GenerationCall, limit: ContextLimit, para
     """
     room, wanted = limit.tokens - prompt_tokens, call.max_tokens
     if room < 0 or (room == 0 and wanted != 0):
-        raise ContextLengthExceeded(
-            f"the prompt has {prompt_tokens} tokens; the context limit is {limit}, "
-            "and at least one token must be left to generate",
-            param,
-        )
+        what = f"the {param} came to {prompt_tokens} tokens, and one at least is to be generated"
+        limit.refuse(what, param)
     if wanted is None:
         return room
     if wanted > room and call.max_tokens_field is not None:
         shown = str(wanted) if wanted < 10**9 else "over 10^9"
-        raise ContextLengthExceeded(
-            f"the prompt has {prompt_tokens} tokens and {call.max_tokens_field} is {shown}: "
-            f"together above the context limit of {limit}",
+        all_told = str(prompt_tokens + wanted) if wanted < 10**9 else "over 10^9"
+        limit.refuse(
+            f"you requested {all_told} tokens ({prompt_tokens} in the {param}, {shown} in the "
+            f"completion). Reduce the {param} or {call.max_tokens_field}",
             call.max_tokens_field,
         )
     return min(wanted, room)

@@ -40,6 +40,10 @@ class Specials:
             return {key: self.mark(item) for key, item in value.items()}
         return [self.mark(item) for item in value] if isinstance(value, list | tuple) else value
 
+    def marks_in(self, text: str) -> dict[str, str]:
+        """Give the marks of those that stand in a text."""
+        return {one: mark for one, mark in self._marks.items() if one in text}
+
     def unmark(self, text: str) -> str:
         """Put them back in the place of their marks."""
         return "".join(

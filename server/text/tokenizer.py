@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from tokenizers import Tokenizer
@@ -19,28 +21,37 @@ from core.errors import ModelError, TemplateFailed
 from core.model import ModelConfig
 from core.settings import HttpSettings
 from server.contract.conversation import ChatPrompt
-from server.contract.messages import Message
+from server.contract.messages import suited
 from server.contract.tools import explain_tools, write_calls
 from server.limits.text_bound import TextLimit, longest_token_bytes
-from server.templates.chat_template import ChatTemplate
+from server.templates.chat_template import NO_MARKS, ChatTemplate
 from server.text.specials import Specials
+from server.text.spellings import Spellings
 from server.text.token_bytes import token_bytes
 
 # the library would start a thread for every core, which are the engine's; it encodes one text at a
 # time here, for which it needs none
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+TEMPLATE_FILE: Final = "chat_template.jinja"
+TOOL_TEMPLATE_FILE: Final = "additional_chat_templates/tool_use.jinja"  # as transformers saves it
 _END: Final = chr(0x100000)  # Area-B: ends the message that is to be continued
 _TEMPLATE_TIMEOUT_S: Final = HttpSettings().template_timeout
-_TOKEN_NAMES: Final = ("bos_token", "eos_token", "unk_token", "pad_token")
+TOKEN_NAMES: Final = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Variables for a chat template; `marked` says that special tokens in them became marks."""
+    """What a conversation is rendered with; `template` None is the one that came with it.
+
+    `marked` says that special tokens in the variables became marks. `marks` are those of the texts
+    that the template names, and may look for.
+    """
 
     variables: Mapping[str, Any]
+    template: ChatTemplate | None
     marked: bool
+    marks: Mapping[str, str]
 
 
 class ModelTokenizer:
@@ -58,8 +69,12 @@ class ModelTokenizer:
         vocab_size: int,
         template: ChatTemplate | None,
         hidden: Iterable[int],
+        tool_template: ChatTemplate | None = None,
+        names: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._tokenizer, self.template = tokenizer, template
+        self.names = names  # of tokens, such as `bos_token`, and their texts
+        self._tool_template = tool_template  # of a model that has one of its own for tools
         self._literal = Tokenizer.from_str(tokenizer.to_str())
         self._literal.encode_special_tokens = True
         self._special_ids = {
@@ -77,7 +92,7 @@ class ModelTokenizer:
     def load(
         cls, folder: Path, model: ModelConfig, template_timeout_s: float = _TEMPLATE_TIMEOUT_S
     ) -> ModelTokenizer:
-        """Read `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja`.
+        """Read `tokenizer.json`, `tokenizer_config.json` and the chat templates.
 
         Raises:
             ModelError: a file is missing or broken; only the tokenizer itself must be there.
@@ -89,13 +104,12 @@ class ModelTokenizer:
         tokenizer.no_truncation()  # a text is refused or encoded, never cut in silence
         tokenizer.no_padding()
         config = _read_json(folder / "tokenizer_config.json")
-        path = folder / "chat_template.jinja"
-        source = path.read_text(encoding="utf-8") if path.exists() else config.get("chat_template")
-        tokens = {name: text for name in _TOKEN_NAMES if (text := _text(config.get(name)))}
-        template = None
-        if isinstance(source, str):
-            template = ChatTemplate(source, tokens, template_timeout_s)
-        return cls(tokenizer, model.vocab_size, template, model.eos_token_ids)
+        tokens = {name: text for name in TOKEN_NAMES if (text := _text(config.get(name)))}
+        plain, for_tools = (
+            ChatTemplate(source, tokens, template_timeout_s) if source else None
+            for source in _templates(folder, config)
+        )
+        return cls(tokenizer, model.vocab_size, plain, model.eos_token_ids, for_tools, tokens)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> tuple[int, ...]:
         """Encode a raw prompt, by default with the tokens that the tokenizer adds by itself."""
@@ -106,6 +120,11 @@ class ModelTokenizer:
         if id < len(self.shown_bytes):
             return self.shown_bytes[id].decode("utf-8", "replace")
         return self._tokenizer.id_to_token(id) or ""
+
+    @cached_property
+    def spellings(self) -> Spellings:
+        """Its tokens by their bytes; made when they are first asked for."""
+        return Spellings(self.token_bytes)
 
     @property
     def added_before(self) -> int:
@@ -124,24 +143,30 @@ class ModelTokenizer:
         Raises:
             TemplateFailed: there is no template.
         """
-        if talk.template is None and self.template is None:
+        own = self._tool_template if talk.use and self._tool_template else self.template
+        if talk.template is None and own is None:
             raise TemplateFailed("the model has no chat template", "messages")
-        messages: Sequence[Message] = talk.messages
+        template = own if talk.template is None else None
+        source = own.source if template and own else talk.template or ""
+        messages = suited(talk.messages, source)
         if talk.continue_final:
             last = messages[-1]
             messages = [*messages[:-1], {**last, "content": f"{last['content']}{_END}"}]
-        knows_tools = talk.template is not None or "tools" in _names(self.template)
+        knows_tools = template is None or "tools" in template.names
         if not knows_tools:
             tools = talk.use.tools if talk.use else ()
             messages = explain_tools(messages, tools) if tools else write_calls(messages)
         variables = {
+            "documents": None,  # a template may ask whether they are given
             **talk.variables,
             "messages": messages,
             "tools": list(talk.use.tools) if talk.use and knows_tools else None,
             "add_generation_prompt": talk.add_generation_prompt,
         }
-        marked = self._specials.anywhere(variables)
-        return Script(self._specials.mark(variables) if marked else variables, marked)
+        if not self._specials.anywhere(variables):
+            return Script(variables, template, False, NO_MARKS)
+        marks = self._specials.marks_in(source)
+        return Script(self._specials.mark(variables), template, True, marks)
 
     def encode_script(
         self, rendered: str, marked: bool, talk: ChatPrompt, limit: TextLimit
@@ -185,8 +210,17 @@ def _ids(tokenizer: Tokenizer, text: str, add_special_tokens: bool = False) -> t
     return tuple(batch[0].ids)
 
 
-def _names(template: ChatTemplate | None) -> set[str]:
-    return template.names if template is not None else set()
+def _templates(folder: Path, config: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Read the sources of a model's template, and of the one that it has for tools, if any."""
+    named = config.get("chat_template")
+    if isinstance(named, list):  # several by name; the plain one is called default
+        sources = {entry["name"]: entry["template"] for entry in named}
+    else:
+        sources = {"default": named} if isinstance(named, str) else {}
+    for name, file in (("default", TEMPLATE_FILE), ("tool_use", TOOL_TEMPLATE_FILE)):
+        if (path := folder / file).exists():
+            sources[name] = path.read_text(encoding="utf-8")
+    return sources.get("default"), sources.get("tool_use")
 
 
 def _tokens_around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:

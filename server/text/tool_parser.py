@@ -1,21 +1,18 @@
 """Finds tool calls in an answer's text as it comes. The calls' arguments stay JSON text.
 
-What it gives does not depend on how the text is cut into pieces.
+What it gives does not depend on how the text is cut into pieces: each character decides by itself.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from server.contract.tools import CLOSE_TAG, OPEN_TAG
+from server.text.json_prefix import JsonPrefix
 
-_MAYBE_OPEN: Final = re.compile(  # spaces, and what may become a tag, at the end of a text
-    r"\s*(?:" + "|".join(re.escape(OPEN_TAG[:n]) for n in range(len(OPEN_TAG) - 1, 0, -1)) + r")?$"
-)
 _ARGUMENT_KEYS: Final = ("arguments", "parameters")
 
 
@@ -36,155 +33,207 @@ class Parsed:
 
 
 class _CallScanner:
-    """Follows one call's JSON object, character by character; it does not check all of JSON."""
+    """Follows one call's JSON object. Of a name, and of arguments, the first that comes counts."""
 
     def __init__(self) -> None:
-        self.raw = ""
-        self.done = self.broken = False
-        self.members: dict[str, str] = {}  # JSON text by key; the last one may be unfinished
+        self.raw: list[str] = []  # all characters, until the call began
+        self.name: str | None = None
+        self.arguments: str | None = None  # JSON text that is not an object; None: there is none
+        self.new: list[str] = []  # characters of an object of arguments that nobody was told
+        self.is_object = False  # the arguments are one, as far as they came
+        self._json = JsonPrefix()
         self._key: str | None = None
-        self._part, self._depth = "", 0
-        self._in_string = self._escaped = False
+        self._part: list[str] = []  # of the member's key, or of its value
+        self._blanks: list[str] = []  # after the last character of `new`: the object may end here
 
     @property
-    def name(self) -> str | None:
-        value = _decoded(self.members.get("name", ""))
-        return value if isinstance(value, str) and value else None
+    def done(self) -> bool:
+        return self._json.ended
 
-    @property
-    def arguments(self) -> str:
-        found = (self.members[key] for key in _ARGUMENT_KEYS if key in self.members)
-        return next(found, "").rstrip()
-
-    def push(self, character: str) -> None:
-        self.raw += character
-        if self._in_string:
-            self._in_string = self._escaped or character != '"'
-            self._escaped = character == "\\" and not self._escaped
-            self._grow(character)
-        elif self._depth == 0:
-            self._depth, self.broken = int(character == "{"), character not in "{ \t\r\n"
-        elif self._depth == 1 and character in ":,}":
-            self._punctuate(character)
-        else:
-            self._depth += (character in "{[") - (character in "}]")
-            self._in_string = character == '"'
-            if self._part or not character.isspace():
+    def push(self, character: str) -> bool:
+        """Take a character; False where it cannot follow, and is not a part of the call."""
+        was_outside = self._json.depth == 0
+        if (was_outside and character not in "{ \t\r\n") or not self._json.push(character):
+            return False
+        if self.done:
+            self._end_member()
+        elif was_outside or self._json.in_text or self._json.depth > 1 or character not in ":,":
+            if not was_outside:
                 self._grow(character)
+        elif character == ":":
+            self._key, self._part = _text("".join(self._part)), []
+        else:
+            self._end_member()
+        return True
 
     def _grow(self, character: str) -> None:
-        self._part += character
-        if self._key is not None:
-            self.members[self._key] = self._part
+        """Take a character of a key or of a value; blanks before and behind are no part of it."""
+        if self._key in _ARGUMENT_KEYS and self.arguments is None:
+            self._argue(character)
+        elif self._part or not character.isspace():
+            self._part.append(character)
+            whole = self._json.behind_value and self._json.depth == 1
+            if whole and self._key == "name" and self.name is None:
+                self.name = _text("".join(self._part)) or None
 
-    def _punctuate(self, character: str) -> None:
-        """Take a mark between members; `:` ends a key."""
-        if character == ":":
-            key = _decoded(self._part)
-            self.broken = self._key is not None or not isinstance(key, str)
-            self._key = str(key)
-        else:
-            self._key, self.done = None, character == "}"
-        self._part = ""
+    def _argue(self, character: str) -> None:
+        if not self.is_object and not self._part:
+            self.is_object = character == "{"
+        if self.is_object:
+            blank = character.isspace() and not self._json.in_text
+            self._blanks.append(character)
+            if not blank:
+                self.new += self._blanks
+                self._blanks = []
+        elif self._part or not character.isspace():
+            self._part.append(character)
+
+    def _end_member(self) -> None:
+        if self._key in _ARGUMENT_KEYS and self.arguments is None:
+            self.arguments = "".join(self._part).rstrip()
+        self._key, self._part, self._blanks = None, [], []
 
 
 class ToolCallParser:
     """Splits text into content and calls; what looks like a call and is none stays content.
 
-    `id_prefix` and its number are a call's id.
+    `id_prefix` and its number are a call's id. With `calls_first`, a text is content as a whole
+    where it does not begin with a call: such an answer follows a schema, and may hold any tag.
     """
 
-    def __init__(self, id_prefix: str) -> None:
-        self._id_prefix = id_prefix
+    def __init__(self, id_prefix: str, calls_first: bool = False) -> None:
+        self._id_prefix, self._calls_first = id_prefix, calls_first
         self.calls = 0  # begun so far
-        self._held = ""  # outside of calls: spaces and a tag's beginning
+        self._blanks = ""  # outside of calls: space that may be around one
+        self._tag = ""  # the beginning of a tag, behind it
         self._scanner: _CallScanner | None = None
-        self._sent: int | None = None  # characters of the arguments; None before the call began
+        self._begun = False  # the call that is read has a name, which was told
         self._closing = False  # a call ended, and its closing tag has not come yet
+        self._only_text = False
 
     def push(self, text: str) -> Parsed:
         parsed = Parsed()
-        for character in text:
-            if self._scanner is None:
-                self._outside(character, parsed)
-            else:
-                self._inside(self._scanner, character, parsed)
-        if self._scanner is not None:
-            self._tell(self._scanner, parsed)
+        self._read(text, parsed)
+        self._tell(parsed)
         return parsed
 
     def close(self) -> Parsed:
-        """End the text: what was held back is content, unless it is the space around calls."""
+        """End the text: what was held back is content, unless it is what is around calls."""
         parsed = Parsed()
-        if self._scanner is not None and self._sent is None:
-            parsed.content = OPEN_TAG + self._scanner.raw
-        elif self._scanner is None and not (self.calls and not self._held.strip()):
-            parsed.content = self._held
-        self._scanner, self._held = None, ""
+        if self._scanner is not None and not self._begun:
+            parsed.content = self._blanks + OPEN_TAG + "".join(self._scanner.raw)
+        elif self._scanner is None:
+            cut = self._closing and CLOSE_TAG.startswith(self._tag)
+            if not (cut or (self.calls and not self._tag)):
+                parsed.content = self._blanks + self._tag
+        self._scanner, self._blanks, self._tag = None, "", ""
         return parsed
 
-    def _outside(self, character: str, parsed: Parsed) -> None:
-        self._held += character
-        if self._closing and CLOSE_TAG.startswith(self._held.lstrip()):
-            if self._held.lstrip() == CLOSE_TAG:
-                self._held, self._closing = "", False
-            return
-        if self._held.endswith(OPEN_TAG):
-            before = self._held[: -len(OPEN_TAG)].rstrip()
-            parsed.content += before
-            self._held, self._scanner, self._sent = "", _CallScanner(), None
-            self._closing = False
-            return
-        keep = _MAYBE_OPEN.search(self._held)
-        assert keep is not None
-        parsed.content += self._held[: keep.start()]
-        self._held = self._held[keep.start() :]
+    def _read(self, text: str, parsed: Parsed) -> None:
+        at = 0
+        while at < len(text):
+            if self._scanner is not None:
+                self._inside(self._scanner, text[at], parsed)
+                at += 1
+            elif self._only_text:
+                parsed.content += text[at:]
+                return
+            elif self._tag or text[at] == "<":
+                self._in_tag(text[at], parsed)
+                at += 1
+            else:
+                tag = text.find("<", at)
+                end = len(text) if tag < 0 else tag
+                self._plain(text[at:end], parsed)
+                at = end
+
+    def _plain(self, text: str, parsed: Parsed) -> None:
+        """Take text without a tag; space at its end is held back, a call may follow."""
+        if shown := text.rstrip():
+            self._show(self._blanks + shown, parsed)
+            self._blanks = text[len(shown) :]
+        else:
+            self._blanks += text
+
+    def _show(self, text: str, parsed: Parsed) -> None:
+        parsed.content += text
+        self._blanks = ""
+        self._only_text = self._calls_first and self.calls == 0
+
+    def _in_tag(self, character: str, parsed: Parsed) -> None:
+        tag = self._tag + character
+        if tag == OPEN_TAG:
+            self._scanner, self._begun, self._closing = _CallScanner(), False, False
+            self._tag = ""
+        elif self._closing and tag == CLOSE_TAG:
+            self._closing, self._blanks, self._tag = False, "", ""
+        elif OPEN_TAG.startswith(tag) or (self._closing and CLOSE_TAG.startswith(tag)):
+            self._tag = tag
+        else:
+            self._tag = ""
+            self._show(self._blanks + tag[:-1], parsed)
+            self._read(character, parsed)
 
     def _inside(self, scanner: _CallScanner, character: str, parsed: Parsed) -> None:
-        scanner.push(character)
-        if scanner.done:
-            self._end(scanner, parsed)
-        elif scanner.broken:
-            if self._sent is None:
-                parsed.content += OPEN_TAG + scanner.raw
-            self._scanner, self._closing = None, self._sent is not None
+        if scanner.push(character):
+            if not self._begun:
+                scanner.raw.append(character)
+            if not self._begun and scanner.is_object and scanner.name is not None:
+                self._begin(scanner.name, parsed)  # it is a call, whatever follows
+            if scanner.done:
+                self._end(scanner, parsed)
+        elif self._begun:  # what was told is the start of a call, and stays one
+            self._leave(parsed)
+            self._read(character, parsed)
+        else:
+            self._no_call(scanner, parsed)
+            self._read(character, parsed)
 
     def _end(self, scanner: _CallScanner, parsed: Parsed) -> None:
-        self._tell(scanner, parsed)
-        if self._sent is None:
+        if not self._begun:
             arguments = _whole_arguments(scanner.arguments)
             if scanner.name is None or arguments is None:
-                parsed.content += OPEN_TAG + scanner.raw
-                self._scanner = None
+                self._no_call(scanner, parsed)
                 return
             self._begin(scanner.name, parsed)
-            parsed.calls.append(self._delta(arguments))
+            scanner.new.append(arguments)
+        self._leave(parsed)
+
+    def _no_call(self, scanner: _CallScanner, parsed: Parsed) -> None:
+        """Make the tag content, and read again what came after it: another tag may be in it."""
+        self._scanner = None
+        self._show(self._blanks + OPEN_TAG, parsed)
+        self._read("".join(scanner.raw), parsed)
+
+    def _leave(self, parsed: Parsed) -> None:
+        self._tell(parsed)
         self._scanner, self._closing = None, True
 
-    def _tell(self, scanner: _CallScanner, parsed: Parsed) -> None:
-        """Give what is new of the arguments, once name and arguments have both begun."""
-        arguments = scanner.arguments
-        if not arguments.startswith("{") or scanner.name is None:
-            return
-        if self._sent is None:
-            self._begin(scanner.name, parsed)
-        if new := arguments[self._sent or 0 :]:
-            parsed.calls.append(self._delta(new))
-            self._sent = len(arguments)
-
     def _begin(self, name: str, parsed: Parsed) -> None:
-        self.calls, self._sent = self.calls + 1, 0
+        self.calls, self._begun, self._blanks = self.calls + 1, True, ""
         parsed.calls.append(self._delta("", name))
+
+    def _tell(self, parsed: Parsed) -> None:
+        """Give what is new of the arguments, once the call has begun."""
+        scanner = self._scanner
+        if scanner is not None and self._begun and scanner.new:
+            parsed.calls.append(self._delta("".join(scanner.new)))
+            scanner.new = []
 
     def _delta(self, arguments: str, name: str | None = None) -> CallDelta:
         index = self.calls - 1
         return CallDelta(index, f"{self._id_prefix}{index}", name, arguments)
 
 
-def _whole_arguments(text: str) -> str | None:
-    """Read arguments that do not begin with a brace: none at all, or an object's text as a text."""
-    value = _decoded(text) if text else "{}"
+def _whole_arguments(text: str | None) -> str | None:
+    """Read arguments that are no object: none at all, or an object's text as a text."""
+    value = _decoded(text) if text is not None else "{}"
     return value if isinstance(value, str) and isinstance(_decoded(value), dict) else None
+
+
+def _text(text: str) -> str | None:
+    value = _decoded(text)
+    return value if isinstance(value, str) else None
 
 
 def _decoded(text: str) -> Any:

@@ -5,13 +5,12 @@ No prompt, no text, no engine state lives here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from core.request import FinishReason, RequestId
-from costmodel.floor import REGIMES, Regime
 
 
 class Stage(StrEnum):
@@ -23,6 +22,39 @@ class Stage(StrEnum):
     STALLED = "stalled"  # from a preemption to the next token
 
 
+class Paid(NamedTuple):
+    """A request's exact shares of its steps, and what these steps took as a whole.
+
+    What a step ran for its answer, and not for its prompt or again, is in `decode_…`, too.
+    Units: bytes, FLOPs, ns, 1e-9 US dollars.
+    """
+
+    bytes_read: int
+    bytes_written: int
+    flops: int
+    floor_ns: int
+    decode_floor_ns: int
+    time_ns: int
+    decode_time_ns: int
+    nusd: int
+    decode_nusd: int
+    steps: int  # that served it
+    batch_sum: int  # requests in them
+    steps_without_floor: int
+    steps_ns: int
+    memory_ns: int  # of `steps_ns`, by regime, as in `REGIMES`
+    compute_ns: int
+    overhead_ns: int
+    recomputed_tokens: int
+
+    @classmethod
+    def sum(cls, all_paid: Iterable[Paid]) -> Paid:
+        """Add up each field."""
+        first, *more = all_paid
+        return cls._make(map(sum, zip(first, *more, strict=True))) if more else first
+
+
+NOTHING_PAID: Final = Paid._make([0] * len(Paid._fields))
 _DECODE: Final = Stage.DECODE  # looking a member up in its enum is slow
 _NO_TIME: Final = dict.fromkeys(Stage, 0)
 
@@ -54,19 +86,8 @@ class Entry:
     released: bool = False  # the engine's terminal event came
     forgotten: bool = False  # its response is done
 
-    bytes_read: int = 0
-    bytes_written: int = 0
-    flops: int = 0
-    floor_ns: int = 0
-    time_ns: int = 0
-    nusd: int = 0
-    steps: int = 0
-    steps_ns: int = 0
-    steps_without_floor: int = 0
-    batch_sum: int = 0
-    regime_ns: dict[Regime, int] = field(default_factory=dict)
+    paid: Paid = NOTHING_PAID
     cached_tokens: int = 0
-    recomputed_tokens: int = 0
     kv_block_ns: int = 0
     blocks_since_ns: int | None = None
 
@@ -82,6 +103,13 @@ class Entry:
     @property
     def itl_sum_ns(self) -> int:
         return 0 if self.first_token_ns is None else self.last_token_ns - self.first_token_ns
+
+    def stages_ns(self, now_ns: int) -> dict[Stage, int]:
+        """Give the time of each stage; the current one's runs up to now."""
+        stages_ns = self.stage_ns.copy()
+        if self.ended_ns is None:
+            stages_ns[self.stage] += max(now_ns - self.since_ns, 0)
+        return stages_ns
 
     def enter(self, stage: Stage, at_ns: int) -> None:
         """Move to `stage`; a moment before the last move counts as the moment of that move."""
@@ -129,34 +157,8 @@ class Entry:
             self.enter(self.stage, at_ns)
             self.ended_ns, self.finish_reason = self.since_ns, reason
 
-    def took_part(
-        self, steps: Sequence[int], steps_ns: Sequence[int], batch_sum: int, again: int
-    ) -> None:
-        """Count steps that served it, by regime; steps without a floor come last."""
-        self.steps += sum(steps)
-        self.steps_ns += sum(steps_ns)
-        self.steps_without_floor += steps[-1]
-        self.batch_sum += batch_sum
-        self.recomputed_tokens += again
-        for regime, ns in zip(REGIMES, steps_ns[:-1], strict=True):
-            if ns:
-                self.regime_ns[regime] = self.regime_ns.get(regime, 0) + ns
-
-    def pay(
-        self,
-        bytes_read: int,
-        bytes_written: int,
-        flops: int,
-        floor_ns: int,
-        time_ns: int,
-        nusd: int,
-    ) -> None:
-        self.bytes_read += bytes_read
-        self.bytes_written += bytes_written
-        self.flops += flops
-        self.floor_ns += floor_ns
-        self.time_ns += time_ns
-        self.nusd += nusd
+    def pay(self, paid: Paid) -> None:
+        self.paid = Paid.sum((self.paid, paid))
 
     def hold_blocks(self, blocks: int, start_ns: int, end_ns: int) -> int:
         """Count blocks held since its last step, or since `start_ns` where it held none.

@@ -1,18 +1,18 @@
-"""What a burst of steps did, as columns. Accounts are worked out from them; books are fed both."""
+"""What a burst of steps did. Accounts are worked out from it; books are fed both."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Final
 
 import numpy as np
 
 from core.wire import StepReport
 from costmodel.charges import WasteCause
-from costmodel.slices import Slices
-from costmodel.split import Bools, Ints, sums_by
+from costmodel.slices import Slices, ints, slices_of
+from costmodel.split import Bools, Ints
 from telemetry.bill.entry import Entry
 from telemetry.engine.clock import Spans
 
@@ -26,59 +26,66 @@ class StepKind(StrEnum):
 
 
 KINDS: Final = tuple(StepKind)  # a column names a kind by its place here
-_PREFILL, _DECODE, _MIXED = range(3)
+_PREFILL, _DECODE, MIXED = range(3)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(eq=False, kw_only=True)
 class Facts:
-    """Columns with a row for each step, slice or token, in order."""
+    """Lists with an item for each step, request, slice or token, in order.
 
-    reports: Sequence[StepReport]
-    entries: Sequence[Entry]  # of the requests that took part
-    ended: Sequence[Entry]  # of the requests that the engine let go of
+    `telemetry/books/burst.py:Burst` fills them. A column, once asked for, does not grow any more.
+    """
 
     # of each step
-    sent_ns: Ints  # when its tokens went to the streams
-    wasted: Sequence[Mapping[int, WasteCause]]  # its slices that served nobody, and why
-    unused_ns: Sequence[int]  # the time before it in which no step ran
-    kinds: Ints  # places in `KINDS`
-    prompt_tokens: Ints  # that became part of answers in it
-    generated_tokens: Ints
+    reports: list[StepReport] = field(default_factory=list)
+    sent_ns: list[int] = field(default_factory=list)  # when its tokens went to the streams
+    wasted: list[dict[int, WasteCause]] = field(default_factory=list)  # slices that served nobody
+    unused_ns: list[int] = field(default_factory=list)  # before it, in which no step ran
+    prompt_tokens: list[int] = field(default_factory=list)  # that became part of answers in it
+    generated_tokens: list[int] = field(default_factory=list)
+
+    # of each request that took part
+    entries: list[Entry] = field(default_factory=list)
+    block_ns: list[int] = field(default_factory=list)  # blocks held × time
 
     # of each slice
-    slices: Slices
-    requests: Ints  # places in `entries`
-    decodes: Bools  # whether it is of an answer, and not of a prompt or computed again
-    block_ns: Ints  # blocks held × the time since its request's previous slice
+    places: list[int] = field(default_factory=list)  # of its request in `entries`
 
     # of each token of an answer
-    first_token_ns: Sequence[int]  # of first tokens: time since receipt
-    resumed_ns: Sequence[int]  # of first tokens after a preemption: time since the one before
-    gap_ns: Ints  # of all others: time since the one before
-    gap_steps: Ints  # and the step of each
+    first_token_ns: list[int] = field(default_factory=list)  # of first ones: time since receipt
+    resumed_ns: list[int] = field(default_factory=list)  # after a preemption: since the one before
+    gap_ns: list[int] = field(default_factory=list)  # of all others: since the one before
+    gap_steps: list[int] = field(default_factory=list)  # and the step of each
 
     # of all steps together
-    spans: Spans  # what the clock found
-    preemptions: int
-    hit_tokens: int  # known tokens of admitted requests that the prefix index had
-    missed_tokens: int  # and that it did not have
-    cached_tokens: int  # hits as `usage` counts them
+    spans: list[Spans] = field(default_factory=list)  # what the clock found
+    ended: list[Entry] = field(default_factory=list)  # of requests that the engine let go of
+    preemptions: int = 0
+    hit_tokens: int = 0  # known tokens of admitted requests that the prefix index had
+    missed_tokens: int = 0  # and that it did not have
+    cached_tokens: int = 0  # hits as `usage` counts them
 
-    @property
-    def mixed(self) -> Bools:
-        """Whether each step ran prompts beside answers."""
-        mixed: Bools = self.kinds == _MIXED
-        return mixed
+    @cached_property
+    def slices(self) -> Slices:
+        return slices_of(self.reports)
 
+    @cached_property
+    def requests(self) -> Ints:
+        """The place of each slice's request."""
+        return ints(self.places)
 
-def decodes_of(slices: Slices, prompt_tokens: Ints) -> Bools:
-    """Say of each slice whether it is of an answer, by the length of its request's prompt."""
-    decodes: Bools = (slices.start >= prompt_tokens) & (slices.recomputed == 0)
-    return decodes
+    @cached_property
+    def decodes(self) -> Bools:
+        """Whether each slice is of an answer, and not of a prompt or computed again."""
+        prompts = ints([entry.prompt_tokens for entry in self.entries])
+        slices = self.slices
+        decodes: Bools = (slices.start >= prompts[self.requests]) & (slices.recomputed == 0)
+        return decodes
 
-
-def kinds_of(slices: Slices, decodes: Bools) -> Ints:
-    """Name each step, by its place in `KINDS`; one without slices is a decode step."""
-    count = sums_by(slices.step, decodes, slices.steps)
-    pure = np.where(count == slices.counts, _DECODE, _MIXED)
-    return np.where((count == 0) & (slices.counts > 0), _PREFILL, pure)
+    @cached_property
+    def kinds(self) -> Ints:
+        """The place of each step's kind in `KINDS`; one without slices is a decode step."""
+        counts = self.slices.counts
+        decodes = self.slices.by_step(self.decodes)
+        pure = np.where(decodes == counts, _DECODE, MIXED)
+        return np.where((decodes == 0) & (counts > 0), _PREFILL, pure)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
 
+import numpy as np
+
+from costmodel.slices import ints
 from costmodel.split import sums_by
-from telemetry.books.accounts import BurstAccounts
-from telemetry.books.facts import Facts
+from telemetry.books.accounts import Booked
 from telemetry.books.ledger import SHARED_TENANT
 from telemetry.series.recent_sums import RecentSums
 from telemetry.series.registry import Counter, Instruments
@@ -15,18 +19,6 @@ from telemetry.series.registry import Counter, Instruments
 NUSD: Final = 1e-9
 
 _PRICE_WINDOW_S: Final = 60
-
-T = TypeVar("T")
-
-
-class Spent(NamedTuple, Generic[T]):
-    """What steps came to, and the tokens that they made part of answers: numbers, or columns."""
-
-    prefill_nusd: T
-    decode_nusd: T
-    total_nusd: T
-    prompt_tokens: T
-    generated_tokens: T
 
 
 class MoneySeries:
@@ -43,36 +35,44 @@ class MoneySeries:
             for direction in ("input", "output")
             for basis in ("usage", "allocation")
         }
-        self._minute = RecentSums(_PRICE_WINDOW_S, len(Spent._fields))
+        # nano-USD of prefill, of decode, of all time; tokens of prompts and of answers
+        self._minute = RecentSums(_PRICE_WINDOW_S, 5)
 
-    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
+    def take(self, bursts: Sequence[Booked]) -> None:
         """Put money on the tenants' accounts, waste and unused time on the shared one."""
-        parts, count = accounts.steps.charges.parts, len(facts.entries)
-        own_nusd = accounts.part_nusd * (parts.waste == 0)
-        decode_nusd = own_nusd * facts.decodes[parts.slice]
-        prefill_nusd = own_nusd - decode_nusd
-        requests = facts.requests[parts.slice]
-        for component, nusd in (("prefill", prefill_nusd), ("decode", decode_nusd)):
-            by_request = sums_by(requests, nusd, count).tolist()
-            for entry, amount in zip(facts.entries, by_request, strict=True):
-                if amount:
-                    self._charge(entry.tenant, component, amount)
-        self._charge(SHARED_TENANT, "waste", int(accounts.step_nusd.sum() - own_nusd.sum()))
-        self._charge(SHARED_TENANT, "idle", int(accounts.unused_nusd.sum()))
-        steps = len(facts.reports)
-        spent = Spent(
-            prefill_nusd=sums_by(parts.step, prefill_nusd, steps),
-            decode_nusd=sums_by(parts.step, decode_nusd, steps),
-            total_nusd=accounts.step_nusd + accounts.unused_nusd,
-            prompt_tokens=facts.prompt_tokens,
-            generated_tokens=facts.generated_tokens,
+        paid_nusd = 0
+        for facts, accounts in bursts:
+            for entry, own in zip(facts.entries, accounts.paid, strict=True):
+                paid_nusd += own.nusd
+                prefill_nusd = own.nusd - own.decode_nusd
+                for component, nusd in (("prefill", prefill_nusd), ("decode", own.decode_nusd)):
+                    if nusd:
+                        self._charge(entry.tenant, component, nusd)
+        all_facts, all_accounts = zip(*bursts, strict=True)
+        step_nusd, unused_nusd, own_nusd, decode_nusd = (
+            np.concatenate([getattr(accounts, name) for accounts in all_accounts])
+            for name in ("step_nusd", "unused_nusd", "own_nusd", "decode_nusd")
         )
-        self._minute.record_all(facts.sent_ns, spent)
+        self._charge(SHARED_TENANT, "waste", int(step_nusd.sum()) - paid_nusd)
+        self._charge(SHARED_TENANT, "idle", int(unused_nusd.sum()))
+        sent_ns, prompt_tokens, generated_tokens = (
+            ints([number for facts in all_facts for number in getattr(facts, name)])
+            for name in ("sent_ns", "prompt_tokens", "generated_tokens")
+        )
+        begins = accumulate((len(facts.reports) for facts in all_facts), initial=0)
+        step = np.concatenate(
+            [b + a.steps.charges.parts.step for b, a in zip(begins, all_accounts, strict=False)]
+        )
+        own_nusd, decode_nusd = (
+            sums_by(step, nusd, len(step_nusd)) for nusd in (own_nusd, decode_nusd)
+        )
+        spent = (own_nusd - decode_nusd, decode_nusd, step_nusd + unused_nusd)
+        self._minute.record_all(sent_ns, np.array((*spent, prompt_tokens, generated_tokens)))
 
     def shared(self, component: str, nusd: int, now_ns: int) -> None:
         """Book time that no tenant pays for: idle or waste."""
         self._charge(SHARED_TENANT, component, nusd)
-        self._minute.record(now_ns, Spent(0, 0, nusd, 0, 0))
+        self._minute.record(now_ns, (0, 0, nusd, 0, 0))
 
     def _charge(self, tenant: str, component: str, nusd: int) -> None:
         key = (tenant, component)

@@ -1,24 +1,21 @@
-"""Counts requests: what came, what waits, how long each took, how each ended."""
+"""Counts requests: what came, what waits, how long each took, how each ended, what was found."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
 
 from core.request import FinishReason, Obstacle
 from core.wire import PoolState
 from costmodel.charges import WASTE, WasteCause
 from telemetry.bill.entry import Entry
-from telemetry.books.accounts import BurstAccounts
-from telemetry.books.facts import Facts
-from telemetry.series.registry import Instruments
-
-NO_POOL = PoolState(0, 0, 0, 0)
+from telemetry.books.accounts import Booked, BurstAccounts
+from telemetry.books.facts import MIXED, Facts
+from telemetry.series.registry import NS, Instruments
 
 _ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
-_UNANSWERED = (
-    FinishReason.FAILED,
-    FinishReason.REFUSED,
-)  # not by the caller's wish
+_UNANSWERED = (FinishReason.FAILED, FinishReason.REFUSED)  # not by the caller's wish
 _RECOMPUTE, _OVERRUN = WASTE.index(WasteCause.RECOMPUTE), WASTE.index(WasteCause.OVERRUN)
 
 
@@ -36,8 +33,10 @@ class RequestSeries:
         self._waiting = make.gauges("requests_waiting", "reason")
         self._outcomes = make.counters("requests_total", "outcome")
         self._tokens = make.counters("tokens_total", "kind")
+        self._prefix = make.counters("prefix_tokens_total", "result")
+        self._saved_ns = make.counter("prefix_saved_seconds_total", NS)
+        self._saved_bytes = make.counter("prefix_saved_bytes_total")
         self._preemptions = make.counter("preemptions_total")
-        self._pool = NO_POOL
         self._objectives_ns = objectives_ns
         self._slo = {
             (objective, met): make.counter(
@@ -47,29 +46,34 @@ class RequestSeries:
             for met in (True, False)
         }
 
-    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
-        """Count the tokens of a burst, the times between them, and the requests that it ended."""
-        self._count_tokens(facts, accounts)
-        self._preemptions.inc(facts.preemptions)
-        for ns in facts.first_token_ns:
-            self._ttft.observe(ns / 1e9)
-        for ns in facts.resumed_ns:
-            self._itl["resumed"].observe(ns / 1e9)
-        mixed = facts.mixed[facts.gap_steps]
+    def take(self, bursts: Sequence[Booked]) -> None:
+        """Count the tokens of bursts, the times between them, and the requests that they ended."""
+        for facts, accounts in bursts:
+            self._count_tokens(facts, accounts)
+            self._preemptions.inc(facts.preemptions)
+            for ns in facts.first_token_ns:
+                self._ttft.observe(ns / 1e9)
+            for ns in facts.resumed_ns:
+                self._itl["resumed"].observe(ns / 1e9)
+            self._prefix["hit"].inc(facts.hit_tokens)
+            self._prefix["miss"].inc(facts.missed_tokens)
+            self._saved_ns.inc(accounts.saving.floor_ns)
+            self._saved_bytes.inc(accounts.saving.bytes)
+            self.ended(facts.ended)
+        gaps_s = np.array([ns for facts, _ in bursts for ns in facts.gap_ns]) / 1e9
+        mixed = np.concatenate([facts.kinds[facts.gap_steps] == MIXED for facts, _ in bursts])
         for context, here in (("decode_only", ~mixed), ("mixed", mixed)):
-            self._itl[context].observe_all(facts.gap_ns[here] / 1e9)
-        self.ended(facts.ended)
-        self.pool(facts.reports[-1].pool)
+            self._itl[context].observe_all(gaps_s[here])
 
     def _count_tokens(self, facts: Facts, accounts: BurstAccounts) -> None:
         """Count what became part of answers, and waste; a prompt counts with its first token."""
-        parts = accounts.steps.charges.parts
-        again, over = (parts.waste == cause for cause in (_RECOMPUTE, _OVERRUN))
-        self._tokens["prompt"].inc(int(facts.prompt_tokens.sum()))
-        self._tokens["generated"].inc(int(facts.generated_tokens.sum()))
+        self._tokens["prompt"].inc(sum(facts.prompt_tokens))
+        self._tokens["generated"].inc(sum(facts.generated_tokens))
         self._tokens["cached"].inc(facts.cached_tokens)
-        self._tokens["recomputed"].inc(int(parts.tokens[again].sum()))
-        self._tokens["overrun"].inc(int(parts.rows[over].sum()))
+        parts = accounts.steps.charges.parts
+        if parts.waste.any():
+            self._tokens["recomputed"].inc(int(parts.tokens[parts.waste == _RECOMPUTE].sum()))
+            self._tokens["overrun"].inc(int(parts.rows[parts.waste == _OVERRUN].sum()))
 
     def received(self) -> None:
         self._received.inc(1)
@@ -81,10 +85,6 @@ class RequestSeries:
     def overran(self, tokens: int) -> None:
         """Count tokens of an answer that come after the stop that the server found."""
         self._tokens["overrun"].inc(tokens)
-
-    def pool(self, pool: PoolState) -> None:
-        """Keep what runs and what waits in the engine, for the next scrape."""
-        self._pool = pool
 
     def ended(self, entries: Iterable[Entry]) -> None:
         """Count the terminal events of entries, which have ended."""
@@ -120,12 +120,11 @@ class RequestSeries:
             if objective in measured_ns:
                 self._slo[objective, measured_ns[objective] <= limit_ns].inc(1)
 
-    def refresh(self, live: int) -> None:
+    def refresh(self, pool: PoolState, live: int) -> None:
         """Set the gauges so that they sum to `live`.
 
         A request that the engine has not seen yet waits for the next step, as `budget` says.
         """
-        pool = self._pool
         self._running.set(pool.running)
         waiting = {obstacle: pool.waiting.get(obstacle, 0) for obstacle in Obstacle}
         del waiting[Obstacle.BUDGET]

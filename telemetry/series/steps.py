@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from core.machine import MemoryLevel, Peaks
 from costmodel.account import LostCause, StepAccounts
-from costmodel.floor import REGIMES, Regime
+from costmodel.floor import REGIMES
 from costmodel.slices import ints
-from costmodel.split import Bools, Ints, sums_by
-from costmodel.work import Work
-from telemetry.books.accounts import BurstAccounts
-from telemetry.books.facts import KINDS, Facts, StepKind
+from costmodel.split import Bools
+from telemetry.books.accounts import Booked
+from telemetry.books.facts import KINDS, StepKind
 from telemetry.engine.clock import Spans
+from telemetry.series.labels import SEGMENTS
 from telemetry.series.recent_sums import RecentSums
 from telemetry.series.registry import NS, Counter, Instruments
 
 _BUSY_WINDOW_S: Final = 10
+_SEGMENTS: Final = attrgetter(*SEGMENTS)
+_COLUMNS: Final = (
+    *("wall_ns", "violation", "useful_floor_ns", "regimes", "slices.counts", "work.tokens"),
+    *("floors.s", "floors.memory_s", "floors.compute_s", "floors.known"),
+)
+_BYTES: Final = (
+    *(("weights", "read"), ("lm_head", "read"), ("embedding", "read")),
+    *(("kv_read", "read"), ("kv_write", "write")),
+)
+
+Columns: TypeAlias = Mapping[str, np.ndarray[Any, Any]]  # by their names in `StepAccounts`
+
+
+def _column(steps: Sequence[StepAccounts], name: str) -> np.ndarray[Any, Any]:
+    """Join one column of several bursts."""
+    return np.concatenate(list(map(attrgetter(name), steps)))
 
 
 class _KindSeries:
@@ -32,27 +49,26 @@ class _KindSeries:
         self._requests = make.histogram("step_batch_requests", kind=kind)
         self._tokens = make.histogram("step_batch_tokens", kind=kind)
         self._intensity = make.histogram("arithmetic_intensity_flops_per_byte", kind=kind)
-        self._useful = {
-            regime: make.counter("floor_seconds_total", NS, kind=kind, regime=str(regime))
-            for regime in Regime
-        }
+        self._useful = [
+            make.counter("floor_seconds_total", NS, kind=kind, regime=str(regime))
+            for regime in REGIMES
+        ]
 
-    def take(self, here: Bools, accounts: StepAccounts) -> None:
+    def take(self, here: Bools, steps: Columns) -> None:
         """Count the steps for which `here` is true."""
-        slices, work, wall_s = accounts.slices, accounts.work, accounts.wall_ns * NS
+        wall_s, floor_s, moved = steps["wall_ns"] * NS, steps["floors.s"], steps["bytes"]
         self._duration.observe_all(wall_s[here])
-        self._requests.observe_all(slices.counts[here])
-        self._tokens.observe_all(sums_by(slices.step, slices.length, slices.steps)[here])
-        bytes_total = work.bytes_total
-        moved = here & (bytes_total > 0)
-        self._intensity.observe_all(work.flops[moved] / bytes_total[moved])
-        floor_s, floored = accounts.floors.s, here & accounts.floors.known
+        self._requests.observe_all(steps["slices.counts"][here])
+        self._tokens.observe_all(steps["work.tokens"][here])
+        busy = here & (moved > 0)
+        self._intensity.observe_all(steps["flops"][busy] / moved[busy])
+        floored = here & steps["floors.known"]
         self._floor.observe_all(floor_s[floored])
         timed = floored & (wall_s > 0)
         self._efficiency.observe_all(floor_s[timed] / wall_s[timed])
-        useful_ns = accounts.useful_floor_ns
-        for regime, counter in self._useful.items():
-            counter.inc(int(useful_ns[here & (accounts.regimes == REGIMES.index(regime))].sum()))
+        for place, counter in enumerate(self._useful):
+            at = here & (steps["regimes"] == place)
+            counter.inc(int(steps["useful_floor_ns"][at].sum()))
 
 
 class StepSeries:
@@ -69,15 +85,15 @@ class StepSeries:
         self._wall = make.counter("engine_wall_seconds_total", NS)
         self._segments = make.counters("step_segment_seconds_total", "segment", NS)
         self._violations = make.counter("floor_violations_total")
-        self._read = tuple(
-            make.counter("bytes_moved_total", op="read", component=component)
-            for component in ("weights", "lm_head", "embedding", "kv")
-        )
-        self._written = make.counter("bytes_moved_total", op="write", component="kv")
-        self._flops = tuple(
-            make.counter("flops_total", component=component)
+        self._moved = {
+            f"work.{component}_bytes": make.counter(
+                "bytes_moved_total", op=op, component=component.removesuffix(f"_{op}")
+            )
+            for component, op in _BYTES
+        } | {
+            f"work.{component}_flops": make.counter("flops_total", component=component)
             for component in ("linear", "attention", "lm_head")
-        )
+        }
         self._mbu = make.gauge("bandwidth_utilization_ratio")
         self._mfu = make.gauge("flops_utilization_ratio")
         self._busy = RecentSums(_BUSY_WINDOW_S, 3)  # step, bytes / peak, FLOPs / peak; in s
@@ -98,35 +114,38 @@ class StepSeries:
                 arithmetic=peaks.arithmetic,
             ).set(peaks.flops.per_s)
 
-    def take(self, facts: Facts, accounts: BurstAccounts) -> None:
-        """Count the steps of a burst, and the time before each."""
-        steps = accounts.steps
-        for kind in sorted(set(facts.kinds.tolist())):
-            self._kinds[KINDS[kind]].take(facts.kinds == kind, steps)
-        known, ends_ns = steps.floors.known, ints([report.end_ns for report in facts.reports])
-        busy = steps.wall_ns * NS, steps.floors.memory_s, steps.floors.compute_s
-        self._busy.record_all(ends_ns[known], [column[known] for column in busy])
-        self.spans(facts.spans)
-        for cause, ns in steps.lost_ns.items():
-            self.lost(cause, int(ns.sum()))
-        segments = [report.segments for report in facts.reports]
-        for name, counter in self._segments.items():
-            counter.inc(sum(map(attrgetter(name), segments)))
-        self._violations.inc(int(steps.violation.sum()))
-        self._moved(steps.work)
-
-    def _moved(self, work: Work[Ints]) -> None:
-        read = work.weights_bytes, work.lm_head_bytes, work.embedding_bytes, work.kv_read_bytes
-        flops = work.linear_flops, work.attention_flops, work.lm_head_flops
-        totals = np.sum((*read, work.kv_write_bytes, *flops), axis=1).tolist()
-        counters = (*self._read, self._written, *self._flops)
-        for counter, total in zip(counters, totals, strict=True):
-            counter.inc(total)
+    def take(self, bursts: Sequence[Booked]) -> None:
+        """Count the steps of bursts, and the time before each."""
+        steps = [accounts.steps for _, accounts in bursts]
+        columns = {name: _column(steps, name) for name in (*_COLUMNS, *self._moved)}
+        for unit in ("bytes", "flops"):
+            columns[unit] = np.sum(
+                [columns[name] for name in self._moved if name.endswith(unit)], axis=0
+            )
+        kinds = np.concatenate([facts.kinds for facts, _ in bursts])
+        for kind in set(kinds.tolist()):
+            self._kinds[KINDS[kind]].take(kinds == kind, columns)
+        reports = [report for facts, _ in bursts for report in facts.reports]
+        known, ends_ns = columns["floors.known"], ints([report.end_ns for report in reports])
+        terms = columns["wall_ns"] * NS, columns["floors.memory_s"], columns["floors.compute_s"]
+        self._busy.record_all(ends_ns[known], np.array(terms)[:, known])
+        spans = (spans for facts, _ in bursts for spans in facts.spans)
+        self.spans(Spans(*map(sum, zip(*spans, strict=True))))
+        for cause in {cause for accounts in steps for cause in accounts.lost_ns}:
+            ns = [accounts.lost_ns[cause] for accounts in steps if cause in accounts.lost_ns]
+            self.lost(cause, int(np.concatenate(ns).sum()))
+        spent_ns = zip(*(_SEGMENTS(report.segments) for report in reports), strict=True)
+        for name, column in zip(SEGMENTS, spent_ns, strict=True):
+            self._segments[name].inc(sum(column))
+        self._violations.inc(int(columns["violation"].sum()))
+        for name, counter in self._moved.items():
+            counter.inc(int(columns[name].sum()))
 
     def lost(self, cause: LostCause, ns: int) -> None:
-        if cause not in self._lost:
-            self._lost[cause] = self._make.counter("lost_seconds_total", NS, cause=str(cause))
-        self._lost[cause].inc(ns)
+        if ns:
+            if cause not in self._lost:
+                self._lost[cause] = self._make.counter("lost_seconds_total", NS, cause=str(cause))
+            self._lost[cause].inc(ns)
 
     def spans(self, spans: Spans) -> None:
         """Count time in which no step ran, and what the engine's life grew by."""

@@ -173,13 +173,14 @@ def test_a_body_over_the_limit_is_refused_as_announced_and_as_it_comes(
 def test_only_a_key_opens_what_is_guarded(start: Callable[..., Server]) -> None:
     server = start(api_key="s3cret")
     for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Basic s3cret"}):
-        for path in ("/v1/models", "/version", "/debug/steps", "/nowhere"):
+        for path in ("/v1/models", "/version", "/debug/steps", "/metrics", "/nowhere"):
             response = server.client.get(path, headers=headers)
             check(response, 401, "invalid_api_key", None)
             assert response.headers["www-authenticate"] == "Bearer"
     key = {"authorization": "bearer s3cret"}
-    assert server.client.get("/v1/models", headers=key).status_code == 200
-    for path in ("/health", "/ready", "/metrics"):
+    for path in ("/v1/models", "/metrics"):
+        assert server.client.get(path, headers=key).status_code == 200
+    for path in ("/health", "/ready"):
         assert server.client.get(path).status_code == 200
 
 

@@ -118,7 +118,8 @@ def test_a_context_that_the_kv_store_cuts_short_is_told_as_it_is(serving: Proces
     assert serving.client.get("/v1/models").json()["data"][0]["max_model_len"] == limit
     body = {"prompt": "a" * limit}
     message = serving.client.post("/v1/completions", json=body).json()["error"]["message"]
-    assert f"the context limit is {limit}, all that the KV store holds" in message
+    assert message.startswith(f"This model's maximum context length is {limit} tokens. However, ")
+    assert message.endswith("all that the KV store holds")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ def test_each_key_has_its_own_account(
     server: Server, alice: httpx.Client, bob: httpx.Client
 ) -> None:
     bills = {name: ask(client)["cost"] for name, client in (("alice", alice), ("bob", bob))}
-    metrics = server.client.get("/metrics").text
+    assert server.client.get("/metrics").status_code == 401
+    metrics = alice.get("/metrics").text
     for name, bill in bills.items():
         line = rf'floorline_cost_usd_total{{.*component="\w+",.*tenant="{name}"}} (.+)'
         paid = sum(float(value) for value in re.findall(line, metrics))

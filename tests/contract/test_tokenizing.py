@@ -11,7 +11,7 @@ import pytest
 
 from tests.contract.conftest import Server
 from tests.contract.test_answers import chat_messages, completion
-from tests.fakes_engine import IM_START
+from tests.fakes_engine import CHAT_TEMPLATE, IM_START
 from tests.patience import PATIENCE_S
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -68,6 +68,14 @@ def test_what_cannot_be_tokenized_is_refused(
     assert response.status_code == 400
     error = response.json()["error"]
     assert (error["code"], error["param"]) == (code, param)
+
+
+def test_the_tokenizers_special_tokens_and_template_are_told(http: httpx.Client) -> None:
+    info = http.get("/tokenizer_info").json()
+    assert (info["bos_token"], info["eos_token"]) == ("<|bos|>", "<|im_end|>")
+    assert info["pad_token"] is None
+    assert info["chat_template"] == CHAT_TEMPLATE
+    assert info["model_max_length"] == 512
 
 
 def test_an_idle_server_has_no_load(start: Callable[..., Server]) -> None:
@@ -176,4 +184,5 @@ def test_the_document_lists_every_route(server: Server) -> None:
     document = server.client.get("/openapi.json").json()
     app = {"/v1/models/{id}", "/debug/requests/{id}", "/v1/models", "/health", "/ready", "/version"}
     app |= {"/load", "/metrics", "/debug/steps", "/openapi.json", "/tokenize", "/detokenize"}
+    app |= {"/tokenizer_info"}
     assert set(document["paths"]) == {*app, "/v1/completions", "/v1/chat/completions"}

@@ -135,6 +135,31 @@ def test_an_answer_follows_its_schema(tool_http: httpx.Client, stream_it: bool) 
     assert read["b"] in ("x", "y")
 
 
+FORM = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
+
+
+@pytest.mark.parametrize("stream_it", [False, True])
+def test_with_tools_and_a_schema_the_answer_is_a_call_or_follows_the_schema(
+    tool_http: httpx.Client, stream_it: bool
+) -> None:
+    def answer(said: str) -> tuple[str, list[Any], str]:
+        fields = {"tools": [TIME], "response_format": FORM}
+        if stream_it:
+            messages = chat_messages(f"say:{said}")
+            message = joined(stream(tool_http, CHAT, messages=messages, **fields))
+            return message["content"], message["calls"], message["finish_reason"]
+        choice = chat(tool_http, f"say:{said}", **fields)
+        calls = choice["message"].get("tool_calls", [])
+        listed = [[call["function"]["name"], call["function"]["arguments"]] for call in calls]
+        return choice["message"]["content"] or "", listed, choice["finish_reason"]
+
+    call = '<tool_call>\n{"name": "time", "arguments": {}}\n</tool_call>'
+    assert answer(call) == ("", [["time", "{}"]], "tool_calls")
+    text, calls, reason = answer('{"a": 1, "b": "x"}')
+    assert (json.loads(text), calls, reason) == ({"a": 1, "b": "x"}, [], "stop")
+    assert answer("Sure.")[2] in ("stop", "tool_calls")  # words are not among what may come
+
+
 @pytest.mark.parametrize(
     ("asked", "answers"),
     [

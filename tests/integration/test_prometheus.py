@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes a live server under load: every panel and every rule has data.
+"""A real Prometheus scrapes two live servers, one of them idle: every panel and rule has data.
 
 The laws of time and of requests are read from /metrics alone.
 """
@@ -12,9 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,12 +22,10 @@ import yaml
 from deploy.grafana.build import FOLDER
 from deploy.grafana.queries import SCRAPE_INTERVAL_S, Prometheus, Window, panels, targets
 from loadgen.run.scrape import Scrape
-from tests.live import BIN, Serve, end, wait_until
+from tests.live import BIN, DEPLOY, Serve, end, prometheus_in
 from tests.patience import PATIENCE_S
 
-DEPLOY = FOLDER.parents[1]
 LOAD_S = 60
-LISTENING = re.compile(r'"Listening on".* address=(\S+)\n')
 FLAGS = ["--model", "tinygpt", "--kv-memory", "64MiB", "--price-per-hour", "0.1"]
 # No speed is judged here: a busy machine calibrates too low, is late, and waits for second threads.
 SPEEDLESS = ["--peak-bandwidth", "1e12", "--peak-flops", "1e13", "--threads", "1"]
@@ -76,40 +72,13 @@ def run(serve: Serve, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]
     folder = tmp_path_factory.mktemp("prometheus")
     with (
         serve(*FLAGS, *SPEEDLESS) as server,
-        prometheus_in(folder, server.url) as prometheus,
+        serve(*FLAGS, *SPEEDLESS) as idle,
+        prometheus_in(folder, server.url, idle.url) as prometheus,
     ):
         start_s = time.time()
         load, scrapes = put_under_load(server.url)
         window = Window(start_s, time.time())
         yield Run(server.url, prometheus, window, load, scrapes)
-
-
-@contextmanager
-def prometheus_in(folder: Path, url: str) -> Iterator[Prometheus]:
-    """Run the very files of deploy/ in a folder whose targets.yml names the live server."""
-    for name in ("prometheus.yml", "alerts.yml"):
-        shutil.copy(DEPLOY / name, folder / name)
-    (folder / "targets.yml").write_text(f'- targets: ["{url.removeprefix("http://")}"]\n')
-    flags = [f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
-    log = folder / "prometheus.log"
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            ["prometheus", *flags, "--web.listen-address=127.0.0.1:0"], stderr=errors, text=True
-        )
-    try:
-        wait_until(lambda: bool(LISTENING.search(log.read_text())), "an address to listen on")
-        prometheus = Prometheus(f"http://{LISTENING.findall(log.read_text())[0]}")
-        wait_until(lambda: sees_the_server(prometheus), "a first scrape")
-        yield prometheus
-    finally:
-        end(process)
-
-
-def sees_the_server(prometheus: Prometheus) -> bool:
-    try:
-        return any(value == 1 for _, value in prometheus.query('up{job="floorline"}'))
-    except OSError:  # not ready yet
-        return False
 
 
 def put_under_load(url: str) -> tuple[Load, list[Scrape]]:
@@ -144,7 +113,8 @@ def test_every_query_of_a_panel_returns_data(run: Run, panel: dict[str, Any]) ->
     for target in targets(panel, run.window):
         series = run.prometheus.query_range(target.promql, run.window)
         values = [value for _, points in series for _, value in points]
-        assert any(map(math.isfinite, values)), target.promql
+        assert values, target.promql
+        assert all(map(math.isfinite, values)), f"the idle server makes it NaN: {target.promql}"
 
 
 def test_the_model_variable_finds_the_model(run: Run) -> None:

@@ -16,6 +16,7 @@ DRIVER = KERNELS / "tools" / "team_driver.cpp"
 COMPILER = os.environ.get("CXX", "c++")
 REGIONS = "200"
 RACE = 66  # ThreadSanitizer's exit status
+RUNS = 12  # a race shows only where threads meet: on a busy machine one run in many misses it
 
 WEAKER = {  # what orders two threads in `team.h`, and the same with a weaker order
     "the job is not published": ("store(kOpen, release)", "store(kOpen, relaxed)"),
@@ -77,6 +78,9 @@ def test_a_team_has_no_race_and_computes_what_one_thread_does(tmp_path: Path) ->
 def test_no_order_of_the_argument_can_be_weaker(weakness: str, tmp_path: Path) -> None:
     before, after = (spelt_out(call) for call in WEAKER[weakness])
     assert before in TEAM
-    done = run(compiled(tmp_path, TEAM.replace(before, after)), REGIONS)
-    assert done.returncode == RACE
-    assert "data race" in done.stderr
+    driver = compiled(tmp_path, TEAM.replace(before, after))
+    found = next(
+        (done for _ in range(RUNS) if (done := run(driver, REGIONS)).returncode == RACE), None
+    )
+    assert found, f"no race in {RUNS} runs"
+    assert "data race" in found.stderr

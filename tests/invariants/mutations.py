@@ -55,8 +55,8 @@ MUTANTS = (
     Mutant(
         "the oldest is preempted",
         RUNNING,
-        "in reversed(self._classes[priority].values())",
-        "in tuple(self._classes[priority].values())",
+        "in reversed(self._in_order())",
+        "in tuple(self._in_order())",
     ),
     Mutant(
         "a request preempts itself",
@@ -341,9 +341,9 @@ MUTANTS = (
     Mutant(
         "an end leaves its tenant live", SCHEDULER, "self._shares.leave(request.tenant)", "pass"
     ),
-    Mutant("classes are ignored", WAITING, "return 1, head.priority,", "return 1, 0,"),
+    Mutant("classes are ignored", WAITING, "priority = head.priority if", "priority = 0 if"),
     Mutant("shares are ignored", WAITING, "self._shares.served(head.tenant), head", "0, head"),
-    Mutant("nobody ages", WAITING, ">= self._ageing_tokens:", "< 0:"),
+    Mutant("nobody ages", WAITING, ">= self._ageing_tokens", "< 0"),
     Mutant("a head ages from its birth", WAITING, "line.since_total = self._shares.total", "pass"),
     Mutant(
         "the last preempted comes back first",
@@ -354,12 +354,12 @@ MUTANTS = (
     Mutant(
         "an empty line stays", WAITING, "            del self._lines[key]\n", "            pass\n"
     ),
-    Mutant("a lower class runs first", RUNNING, "in sorted(self._classes):", "in self._classes:"),
+    Mutant("a lower class runs first", RUNNING, "other: other.priority", "other: 0"),
     Mutant(
         "a higher class yields first",
         RUNNING,
-        "sorted(self._classes, reverse=True)",
-        "sorted(self._classes)",
+        "other: other.priority",
+        "other: -other.priority",
     ),
     Mutant("static batches are joined", ADMISSION, "if self._static and", "if False and"),
     Mutant(

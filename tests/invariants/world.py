@@ -398,6 +398,7 @@ def known(request: Request) -> tuple[int, ...]:
 
 def limits_of(sizes: Sizes) -> SchedulerSettings:
     return SchedulerSettings(
+        priority_across_tenants=True,
         max_num_seqs=sizes.seqs,
         max_num_batched_tokens=sizes.budget,
         ageing_tokens=sizes.ageing_tokens,

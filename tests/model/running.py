@@ -64,12 +64,20 @@ class NativeModelUnderTest:
     prepared: PreparedModel
     weights: Weights
     threads: int = 1
+    activations: str = "int8"  # of integer weights
 
     @classmethod
-    def of(cls, name: str, threads: int = 1) -> NativeModelUnderTest:
-        packer = PanelPacker(WeightFormat.FP32)
+    def of(
+        cls,
+        name: str,
+        threads: int = 1,
+        weights: WeightFormat = WeightFormat.FP32,
+        activations: str = "int8",
+    ) -> NativeModelUnderTest:
+        packer = PanelPacker(weights)
         prepared = prepare(ModelSettings(model=name), packer, progress=lambda _: None)
-        return cls(prepared, load_weights(prepared.dir, prepared.config), threads)
+        loaded = load_weights(prepared.dir, prepared.config)
+        return cls(prepared, loaded, threads, activations)
 
     def network(self, num_blocks: int) -> NativeNetwork:
         options = NativeOptions(
@@ -79,6 +87,7 @@ class NativeModelUnderTest:
             max_positions=min(num_blocks * BLOCK_SIZE, self.prepared.config.max_position_tokens),
             threads=self.threads,
             kv_format=KVFormat.FP32,
+            activations=self.activations,
         )
         config, storage = self.prepared.config, self.prepared.storage
         return NativeNetwork(config, self.weights, storage, options)

@@ -6,8 +6,8 @@ import re
 from itertools import product
 from pathlib import Path
 
-from bench.verify_bytes import BATCHES, CONTEXTS, HEADS, LIMIT, predicted
-from core.formats import KVFormat, MatrixFormat
+from bench.verify_bytes import BATCHES, CONTEXTS, HEADS, LIMIT, kinds, predicted
+from core.formats import FILE_OWN, KVFormat, MatrixFormat
 
 PAGE = (Path(__file__).parents[2] / "docs/cost-model.md").read_text("utf-8")
 
@@ -19,17 +19,23 @@ def rows() -> list[list[str]]:
 
 
 def test_the_table_has_every_width_and_batch() -> None:
-    kinds = [tuple(row[:3]) for row in rows()]
-    assert kinds == [
-        (w, kv, str(batch)) for w, kv, batch in product(MatrixFormat, KVFormat, BATCHES)
-    ]
+    shown = [tuple(row[:3]) for row in rows()]
+    assert shown == [(weights, kv, str(batch)) for weights, kv, batch in kinds()]
+
+
+def test_every_width_and_batch_is_a_case() -> None:
+    assert {(weights, batch) for weights, _, batch in kinds()} == set(
+        product(MatrixFormat, BATCHES)
+    )
+    for weights in set(MatrixFormat) - FILE_OWN:
+        assert {kv for other, kv, _ in kinds() if other is weights} == set(KVFormat)
 
 
 def test_the_table_gives_the_bytes_that_the_cost_model_predicts() -> None:
     for weights, kv, batch, *cells in rows():
         for context, shown in zip(CONTEXTS, cells[::2], strict=False):
-            work = predicted(MatrixFormat(weights), KVFormat(kv), context, int(batch))
-            assert shown == f"{work.bytes_total:,}", (weights, kv, batch, context)
+            step_bytes, _ = predicted(MatrixFormat(weights), KVFormat(kv), context, int(batch))
+            assert shown == f"{step_bytes:,}", (weights, kv, batch, context)
 
 
 def test_the_table_shows_no_step_that_is_off() -> None:

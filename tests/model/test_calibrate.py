@@ -17,7 +17,7 @@ from engine.machine.bandwidth import MIB
 from engine.machine.calibrate import measure, measuring, resolve_peaks, resolving
 from engine.machine.curve import Curve
 from engine.machine.memory import Room
-from engine.machine.peaks_file import Rates, cached_rates
+from engine.machine.peaks_file import Rates, cached_rates, keep
 
 
 @pytest.fixture(autouse=True)
@@ -221,3 +221,13 @@ def test_the_description_names_each_rate() -> None:
     assert "80.0 GB/s" in text
     assert "170.0 GB/s (up to 32 MiB)" in text
     assert "210.0 GFLOP/s" in text
+
+
+def test_peaks_that_cannot_be_kept_are_used_and_told(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.parent.joinpath("file").touch()
+    monkeypatch.setenv("FLOORLINE_CACHE", str(cache.parent / "file"))
+    rates = Rates(Curve(((MIB, 1e9),)), 1e9, 1)
+    assert keep(1, "fp32", rates) == rates
+    assert "the peaks are not kept for the next start" in caplog.text

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import gguf
-import numpy as np
 import pytest
 import torch
-from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
+from gguf import GGUFReader
 from msgspec import structs
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaForCausalLM
 
 from core.formats import Backend, CheckpointBytes, WeightFormat
 from core.inputs.quantities import scaled
@@ -25,7 +23,7 @@ from engine.prepare.prepare import PreparedModel, prepare
 from engine.prepare.rows import RowPacker
 from server.cli.copy_warning import copy_warning
 from server.cli.start_screen import start_screen
-from tests.model import test_gguf
+from tests.model.gguf_writing import CONFIG, write_gguf
 
 BYTES_PER_S = 1e9
 PEAKS = Peaks(
@@ -35,48 +33,11 @@ PEAKS = Peaks(
     flops=Peak(1e18, PeakSource.GIVEN),
     arithmetic="fp32",
 )
-CONFIG = LlamaConfig(
-    vocab_size=272,
-    hidden_size=256,
-    intermediate_size=512,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=256,
-)
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLOORLINE_CACHE", str(tmp_path / "cache"))
-
-
-def random_blocks(kind: GGMLQuantizationType, rows: int, columns: int) -> np.ndarray:
-    """Draw rows of blocks; gguf quantises few types itself, and any bits but the scales will do."""
-    block, size = gguf.GGML_QUANT_SIZES[kind]
-    try:
-        values = np.random.default_rng(0).standard_normal((rows, columns), np.float32)
-        return gguf.quantize(values * np.float32(0.02), kind)
-    except NotImplementedError:
-        return np.zeros((rows, columns // block * size), np.uint8)
-
-
-def write_gguf(path: Path, matrices: str, head: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write a model whose layers and embedding have one type, and its head another."""
-    add = GGUFWriter.add_tensor
-
-    def add_quantised(writer: GGUFWriter, name: str, values: np.ndarray) -> None:
-        if values.ndim == 1:
-            add(writer, name, values)
-            return
-        kind = GGMLQuantizationType[head if name == "output.weight" else matrices]
-        add(writer, name, random_blocks(kind, *values.shape), raw_dtype=kind)
-
-    monkeypatch.setattr(GGUFWriter, "add_tensor", add_quantised)
-    test_gguf.write(path, LlamaForCausalLM(CONFIG), "llama")
-    monkeypatch.undo()
-    monkeypatch.setenv("FLOORLINE_CACHE", str(path.parent / "cache"))
-    return path
 
 
 def step_bytes(path: Path) -> int:
@@ -112,17 +73,17 @@ def held_bytes(model: Ready) -> int:
 @pytest.mark.parametrize(
     ("matrices", "head", "expanded"),
     [
-        ("Q4_K", "Q6_K", {"Q4_K", "Q6_K"}),
-        ("Q4_1", "Q6_K", {"Q6_K"}),
-        ("Q5_K", "Q5_K", {"Q5_K"}),
-        ("Q4_0", "Q8_0", {"Q4_0"}),
-        ("BF16", "Q5_0", {"Q5_0"}),
+        ("Q2_K", "Q3_K", {"Q2_K", "Q3_K"}),
+        ("Q4_1", "Q3_K", {"Q3_K"}),
+        ("IQ2_XXS", "IQ2_XXS", {"IQ2_XXS"}),
+        ("IQ3_S", "Q8_0", {"IQ3_S"}),
+        ("BF16", "Q2_K", {"Q2_K"}),
     ],
 )
 def test_expanded_blocks_are_said_with_the_file_s_own_bytes(
-    matrices: str, head: str, expanded: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    matrices: str, head: str, expanded: set[str], tmp_path: Path
 ) -> None:
-    path = write_gguf(tmp_path / "m.gguf", matrices, head, monkeypatch)
+    path = write_gguf(tmp_path / "m.gguf", matrices, head)
     told, of_file = ready(path), step_bytes(path)
     assert told.checkpoint is not None
     assert told.checkpoint.step_bytes == of_file
@@ -135,18 +96,25 @@ def test_expanded_blocks_are_said_with_the_file_s_own_bytes(
     floor_ms = (of_file + token_bytes) / BYTES_PER_S * 1e3
     assert f"{floor_ms:.3g} ms for the checkpoint's bytes" in text
     assert all(f"{kind} held as" in text for kind in expanded)
-    assert "in Q4_1 or Q8_0" in text
+    assert "a file in Q4_K_M" in text
     shown = [" ".join(line.split()) for line in start_screen(told, "m", "http://x").splitlines()]
     assert [line for line in shown if line.startswith("WARNING ")] == [
         f"WARNING {line}" for line in copy_warning(told)
     ]
 
 
-@pytest.mark.parametrize(("matrices", "head"), [("Q4_1", "Q8_0"), ("Q8_0", "Q8_0"), ("F16", "F16")])
+@pytest.mark.parametrize(
+    ("matrices", "head"),
+    [
+        *(("Q4_1", "Q8_0"), ("Q8_0", "Q8_0"), ("F16", "F16"), ("Q4_0", "Q6_K"), ("Q4_1", "Q6_K")),
+        *(("Q4_K", "Q6_K"), ("Q5_K", "Q6_K"), ("Q6_K", "Q6_K"), ("Q5_0", "Q8_0"), ("Q5_1", "Q5_1")),
+        *(("IQ4_NL", "Q6_K"), ("IQ4_XS", "Q6_K"), ("MXFP4", "Q8_0")),
+    ],
+)
 def test_a_file_that_keeps_its_blocks_is_told_nothing(
-    matrices: str, head: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    matrices: str, head: str, tmp_path: Path
 ) -> None:
-    path = write_gguf(tmp_path / "m.gguf", matrices, head, monkeypatch)
+    path = write_gguf(tmp_path / "m.gguf", matrices, head)
     told = ready(path)
     assert told.checkpoint == CheckpointBytes(step_bytes(path))
     assert held_bytes(told) == step_bytes(path)
@@ -154,10 +122,8 @@ def test_a_file_that_keeps_its_blocks_is_told_nothing(
     assert "WARNING" not in start_screen(told, "m", "http://x")
 
 
-def test_a_start_from_the_cache_says_it_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_gguf(tmp_path / "m.gguf", "Q4_K", "Q6_K", monkeypatch)
+def test_a_start_from_the_cache_says_it_too(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", "Q2_K", "Q3_K")
     first = prepared(path).checkpoint
     lines: list[str] = []
     model = ModelSettings(model=str(path))
@@ -167,20 +133,16 @@ def test_a_start_from_the_cache_says_it_too(
     assert len(first.expansions) == 2
 
 
-def test_a_width_that_is_asked_for_is_said_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_gguf(tmp_path / "m.gguf", "Q4_1", "Q4_1", monkeypatch)
+def test_a_width_that_is_asked_for_is_said_too(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", "Q4_1", "Q4_1")
     text = "\n".join(copy_warning(ready(path, WeightFormat.INT8)))
     assert "Q4_1 held as int8" in text
     assert "--weights native, which holds Q4_1" in text
     assert copy_warning(ready(path, WeightFormat.NATIVE)) == []
 
 
-def test_what_helps_is_smaller_than_what_is_held(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_gguf(tmp_path / "m.gguf", "Q4_K", "Q6_K", monkeypatch)
+def test_what_helps_is_smaller_than_what_is_held(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", "Q2_K", "Q3_K")
     advice = copy_warning(ready(path))[-1]
     for asked in (WeightFormat.INT8, WeightFormat.INT4):
         assert f"--weights {asked}, which reads {scaled(held_bytes(ready(path, asked)))}B" in advice

@@ -13,7 +13,7 @@ from core.wire import TokenLogprobs
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
 from tests.model.oracle import Oracle
-from tests.model.running import BLOCK_SIZE, Runs
+from tests.model.running import BLOCK_SIZE, NativeModelUnderTest, Runs
 
 ROOMY, TIGHT = 256, 8  # blocks
 NEAR_TIE = 1e-3
@@ -108,8 +108,8 @@ def test_no_token_changes_in_a_few_mixes(tinygpt: Oracle) -> None:
 
 
 @pytest.mark.slow
-def test_no_token_changes_in_two_hundred_mixes(tinygpt: Oracle) -> None:
-    assert_no_token_changes(tinygpt.ours, 256, mixes=200)
+def test_no_token_changes_in_two_hundred_mixes_on_the_kernels() -> None:
+    assert_no_token_changes(NativeModelUnderTest.of("tinygpt"), 256, mixes=200)
 
 
 @pytest.mark.slow

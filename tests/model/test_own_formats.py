@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import gguf
-import numpy as np
 import pytest
 import torch
 
@@ -22,6 +20,7 @@ from engine.prepare.packing import PanelPacker
 from engine.prepare.prepare import prepare
 from kernels.gguf_blocks import repack
 from tests.model.families import build
+from tests.unit.kernels.file_blocks import draw
 
 HUGE = 1e5  # beyond fp16, within bf16
 
@@ -41,7 +40,7 @@ def checkpoint_of(dtype: torch.dtype, folder: Path) -> str:
 def test_a_block_that_is_kept_becomes_the_format_that_was_foreseen(
     kind: str, expected: MatrixFormat
 ) -> None:
-    raw = gguf.quantize(np.zeros((16, 32), np.float32), gguf.GGMLQuantizationType[kind])
+    raw, _ = draw(kind, 16, 256)
     assert repack(raw, kind).format is expected
 
 

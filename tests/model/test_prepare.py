@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,13 +16,15 @@ from safetensors.torch import load_file, save_file
 
 from core.errors import ModelError
 from core.formats import WeightFormat
-from core.model import TensorRole
+from core.model import TensorRole, TensorSpec
 from core.settings import ModelSettings
-from costmodel.storage import weight_bytes
+from costmodel.storage import stored_bytes, weight_bytes
+from engine.checkpoint import source
 from engine.checkpoint.tinygpt import CONFIG
 from engine.forward.weights import allocated_bytes, load_weights
-from engine.prepare.prepare import PreparedModel
-from engine.prepare.rows import FORMATS
+from engine.prepare.packing import PanelPacker
+from engine.prepare.prepare import PreparedModel, prepare
+from engine.prepare.rows import FORMATS, RowPacker
 from tests.model.families import build
 from tests.model.preparing import prepare_rows
 
@@ -183,6 +187,67 @@ def test_a_cache_that_cannot_be_written_is_a_model_error(
     monkeypatch.setenv("FLOORLINE_CACHE", str(tmp_path / "file"))
     with pytest.raises(ModelError, match="could not be prepared"):
         prepare_rows(TINYGPT, Told())
+
+
+def test_a_disk_without_room_is_told_before_a_byte_is_written(cache: Path) -> None:
+    asked: list[Path] = []
+
+    def room(folder: Path) -> int:
+        asked.append(folder)
+        assert not list(folder.iterdir()), "nothing is written yet"
+        return 1_000_000
+
+    packer = RowPacker(WeightFormat.FP32)
+    with pytest.raises(ModelError, match=r"takes 23\.4 MB .* has 1 MB free: make room"):
+        prepare(TINYGPT, packer, Told(), room)
+    assert len(asked) == 1
+    assert [path.suffix for path in (cache / "models").iterdir()] == [".lock"]
+
+
+@pytest.mark.parametrize("weights", [WeightFormat.FP16, WeightFormat.INT8, WeightFormat.INT4])
+def test_a_matrix_of_any_size_is_packed_in_the_memory_of_a_few_runs(
+    weights: WeightFormat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_bytes = 2**20
+    monkeypatch.setattr(source, "_RUN_BYTES", run_bytes)
+    spec = TensorSpec("embed", 16_384, 512, TensorRole.EMBEDDING)
+    asked: list[int] = []
+
+    def take(first: int, last: int) -> torch.Tensor:
+        asked.append(4 * spec.columns * (last - first))
+        return torch.ones(last - first, spec.columns)
+
+    checkpoint = source.Checkpoint(
+        CONFIG, {}.__getitem__, {}, rows=lambda _: source.Rows((spec.rows, spec.columns), take)
+    )
+    packer = PanelPacker(weights)
+    kind = packer.storage_of(checkpoint).matrices
+    tracemalloc.start()
+    written = sum(run.nbytes for run in packer.runs(spec, checkpoint, kind))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert written == stored_bytes(spec.rows, spec.columns, kind, panels=True)
+    assert max(asked) == run_bytes
+    assert sum(asked) == 32 * run_bytes
+    assert peak < 8 * run_bytes
+
+
+def test_a_read_only_cache_serves_what_it_holds_and_nothing_else(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = again(TINYGPT)
+    opened = Path.open
+
+    def read_only(path: Path, mode: str = "r", *given: object, **named: object) -> object:
+        if "w" in mode:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, mode, *given, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", read_only)
+    second, told = again(TINYGPT)
+    assert (second, told) == (first, [])
+    with pytest.raises(ModelError, match=r"could not be prepared in .*Read-only file system"):
+        prepare_rows(ModelSettings(model=str(directory)), Told())
 
 
 def test_a_number_too_large_for_fp16_is_refused_by_tensor_name(directory: Path) -> None:

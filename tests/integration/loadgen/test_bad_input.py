@@ -108,11 +108,18 @@ def test_what_names_no_server_is_told_what_would(capsys, url, said) -> None:
         (("--rate", "1", "--body", "{x"), "'{x' is not a JSON object such as"),
         (("--rate", "1", "--duration", "5s", "--requests", "5"), "--duration"),
         (("--rate", "1", "--warmup", "1000s"), "longer than the plan"),
+        (("--arrival", "closed:4", "--warmup", "1000s"), "all 60 requests began before it ended"),
         (("--rate", "1", "--nonsense"), "--nonsense"),
         (("--plan", "/nowhere/plan.jsonl"), "--plan /nowhere/plan.jsonl: No such file"),
-        (("--rate", "1", "--seed", "3", "--plan", "plan.jsonl"), "without --rate, --seed"),
-        (("--prompt", "=5", "--trace", "a.csv"), "a trace goes without --prompt"),
-        (("--rate", "1", "--speed", "2", "--map", "prompt:1-2"), "without --speed, --map"),
+        (
+            ("--rate", "1", "--seed", "3", "--plan", "plan.jsonl"),
+            "cannot be combined with --rate, --seed",
+        ),
+        (("--prompt", "=5", "--trace", "a.csv"), "--trace cannot be combined with --prompt"),
+        (
+            ("--rate", "1", "--speed", "2", "--map", "prompt:1-2"),
+            "--speed, --map: only for a load from --trace",
+        ),
         (("--rate", "1", "--out", ""), "--out: the file name is empty"),
         (("--plan", ""), "--plan: the file name is empty"),
         (("--trace", "/nowhere/trace.csv"), "--trace /nowhere/trace.csv: No such file"),
@@ -130,8 +137,8 @@ def test_bad_flags_are_one_line(serve, capsys, words, said) -> None:
     [
         (("sweep", "--rates", "1,2", "--plan", "plan.jsonl"), "--plan"),
         (("sweep", "--rates", "1,2", "--rate", "3"), "--rate"),
-        (("sweep", "--rates", "1,2", "--arrival", "closed:4"), "the same load at every rate"),
-        (("search", "--trace", "a.csv", "--slo", "ttft.p50=1s"), "the same load at every rate"),
+        (("sweep", "--rates", "1,2", "--arrival", "closed:4"), "--rate does not change a trace"),
+        (("search", "--trace", "a.csv", "--slo", "ttft.p50=1s"), "--rate does not change a trace"),
         (("search", "--slo", "ttft.p50=1s", "--plan", "plan.jsonl"), "--plan"),
         (("plan", "--rate", "1", "-o", ""), "-o: the file name is empty"),
         (("plan", "--rate", "1", "-o", "/"), "cannot write /"),
@@ -151,7 +158,10 @@ def test_a_bad_row_of_a_trace_is_named_by_its_line(tmp_path: Path, capsys) -> No
     head = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     trace.write_text(f"{head}2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:47,ten,44\n")
     said = refused(capsys, "http://127.0.0.1:9", "--trace", str(trace))
-    assert "line 3: no TIMESTAMP with ContextTokens from 1 and GeneratedTokens from 0" in said
+    assert (
+        "line 3: needs TIMESTAMP, ContextTokens of at least 1 and GeneratedTokens of at least 0"
+        in said
+    )
 
 
 def test_a_file_that_is_no_plan_is_told_without_the_words_of_a_parser(tmp_path: Path, capsys):

@@ -191,6 +191,13 @@ def test_the_warm_up_is_sent_but_not_counted(serve, load) -> None:
     assert run["metrics"]["ttft"]["n"] == run["counted"]
 
 
+def test_a_closed_loop_has_a_warm_up_too(serve, load) -> None:
+    words = ("--arrival", "closed:2", "--requests", "30", "--output", "=4", "--warmup", "0.3s")
+    _, run = load(serve(first_s=0.05, gap_s=0.005), *words)
+    assert 0 < run["counted"] < 30
+    assert run["sent"] == 30
+
+
 def test_a_stored_plan_is_sent_again(serve, load, tmp_path: Path, capsys) -> None:
     stored = str(tmp_path / "plan.jsonl")
     assert main(["plan", "--rate", "40", "--requests", "10", "-o", stored]) == 0

@@ -13,6 +13,7 @@ import pytest
 
 import core
 from core.children import HOME, interrupts_held, python_child
+from tests.patience import PATIENCE_S
 
 
 def test_a_child_runs_the_module_and_keeps_the_current_folder_off_its_path() -> None:
@@ -84,3 +85,32 @@ def test_other_threads_hold_nothing_and_are_not_refused() -> None:
     thread.start()
     thread.join()
     assert done == ["work"]
+
+
+_SLEEPER = """
+import sys, time
+from core.children import die_with_parent
+die_with_parent()
+print("here", flush=True)
+time.sleep(1e6)
+"""
+_PARENT = f"""
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", {_SLEEPER!r}])
+time.sleep(1e6)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system must be asked, and can do so")
+def test_a_child_ends_with_a_parent_that_is_killed() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(HOME)}
+    with subprocess.Popen(
+        [sys.executable, "-c", _PARENT], stdout=subprocess.PIPE, env=environment
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"here\n"
+        parent.kill()
+        watchdog = threading.Timer(PATIENCE_S, os._exit, (1,))
+        watchdog.start()
+        assert parent.stdout.read() == b"", "nobody holds the pipe any more"
+        watchdog.cancel()

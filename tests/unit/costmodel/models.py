@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
+from typing import NamedTuple
 
 from core.machine import Peak, Peaks, PeakSource
 from core.model import ModelConfig, RopeConfig
 from core.request import RequestId
 from core.wire import PoolState, Segments, SliceRecord, StepReport
-from costmodel.account import StepAccount, account_steps
-from costmodel.charges import WasteCause
+from costmodel.account import StepAccounts, account_steps
+from costmodel.charges import WASTE, WasteCause
 from costmodel.slices import slices_of
 from costmodel.sums import ModelSums
 
@@ -102,6 +104,42 @@ def report(
 
 def account_step(
     sums: ModelSums, peaks: Peaks, report: StepReport, wasted: Mapping[int, WasteCause]
-) -> StepAccount:
-    """Account for one step alone."""
-    return account_steps(sums, peaks, [report], slices_of([report]), [wasted])[0]
+) -> StepAccounts:
+    """Account for one step alone: columns of one row."""
+    return account_steps(sums, peaks, [report], slices_of([report]), [wasted])
+
+
+class Share(NamedTuple):
+    """A row of the charges, in plain numbers."""
+
+    slice: int
+    waste: WasteCause | None
+    start: int
+    tokens: int
+    rows: int
+    bytes_read: int
+    bytes_written: int
+    flops: int
+    floor_ns: int
+    time_ns: int
+
+
+def shares_of(accounts: StepAccounts, step: int = 0) -> list[Share]:
+    """Read what a step charges, part by part; its slices count from 0."""
+    charges = accounts.charges
+    columns = (*charges.parts[1:6], *charges[1:])
+    rows = zip(*(column[charges.parts.step == step].tolist() for column in columns), strict=True)
+    first = int(accounts.slices.first[step])
+    return [Share(slice - first, WASTE[waste], *rest) for slice, waste, *rest in rows]
+
+
+def row_of(accounts: StepAccounts, step: int) -> list[object]:
+    """Read all that the columns say of one step."""
+    work, floors = accounts.work, accounts.floors
+    own = slice(*accounts.slices.first[step : step + 2])
+    columns = [getattr(floors, field.name) for field in fields(floors)]
+    columns += [getattr(work, f.name) for f in fields(work) if not f.name.endswith("by_slice")]
+    columns += [accounts.regimes, accounts.wall_ns, accounts.violation, accounts.useful_floor_ns]
+    row: list[object] = [repr(column[step].item()) for column in columns]  # NaN is itself
+    row += [work.kv_read_bytes_by_slice[own].tolist(), accounts.lost_of(step)]
+    return row + shares_of(accounts, step)

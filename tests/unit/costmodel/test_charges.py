@@ -11,13 +11,21 @@ from hypothesis import strategies as st
 from core.formats import KVFormat, MatrixFormat, Storage
 from core.machine import MemoryLevel
 from core.wire import SharedRun, SliceRecord, StepReport
-from costmodel.account import LostCause, StepAccount
+from costmodel.account import LostCause, StepAccounts
 from costmodel.charges import WasteCause
-from costmodel.floor import Regime, floor_of
+from costmodel.floor import REGIMES, Regime, floor_of, floors_of
 from costmodel.slices import ints
 from costmodel.split import split_exactly
 from costmodel.sums import ModelSums
-from tests.unit.costmodel.models import TINYGPT, account_step, model, peaks, piece, report
+from tests.unit.costmodel.models import (
+    TINYGPT,
+    account_step,
+    model,
+    peaks,
+    piece,
+    report,
+    shares_of,
+)
 
 TINY = ModelSums.of(TINYGPT, Storage(MatrixFormat.FP32), KVFormat.FP32)
 WINDOWED = ModelSums.of(
@@ -84,16 +92,16 @@ def test_charges_and_waste_sum_to_the_step_to_the_unit(
     record, wasted = step
     device = device if known else replace(device, flops=None)  # type: ignore[type-var]
     account = account_step(model_, device, record, wasted)  # type: ignore[arg-type]
-    charges, work = account.charges, account.work
+    charges, work, lost_ns = shares_of(account), account.work, account.lost_of(0)
     assert sum(c.bytes_read for c in charges) == work.bytes_read
     assert sum(c.bytes_written for c in charges) == work.kv_write_bytes
     assert sum(c.flops for c in charges) == work.flops
     assert sum(c.time_ns for c in charges) == account.wall_ns == record.end_ns - record.start_ns
-    useful = sum(c.floor_ns for c in charges if c.part.waste is None)
+    useful = sum(c.floor_ns for c in charges if c.waste is None)
     assert useful == account.useful_floor_ns
-    assert account.useful_floor_ns + sum(account.lost_ns.values()) == account.wall_ns
-    assert all(ns >= 0 for ns in account.lost_ns.values())
-    assert sum(c.part.tokens for c in charges) == sum(s.length for s in record.slices)
+    assert account.useful_floor_ns + sum(lost_ns.values()) == account.wall_ns
+    assert all(ns >= 0 for ns in lost_ns.values())
+    assert sum(c.tokens for c in charges) == sum(s.length for s in record.slices)
 
 
 @given(st.integers(0, 10**12), st.lists(st.integers(0, 10**9), min_size=1).filter(any))
@@ -109,12 +117,13 @@ def test_a_split_among_nobody_is_refused() -> None:
         split_one(5, [0, 0])
 
 
-def run(*pieces: SliceRecord, wasted: dict[int, WasteCause] | None = None) -> StepAccount:
+def run(*pieces: SliceRecord, wasted: dict[int, WasteCause] | None = None) -> StepAccounts:
     return account_step(TINY, peaks(), report(*pieces), wasted or {})
 
 
 def test_weights_are_split_by_tokens_and_the_head_by_rows() -> None:
-    prefill, decode = run(piece("a", length=30, rows=0), piece("b", start=30, rows=1)).charges
+    step = run(piece("a", length=30, rows=0), piece("b", start=30, rows=1))
+    prefill, decode = shares_of(step)
     shared = TINY.layers_bytes + TINY.embedding_row_bytes
     assert prefill.bytes_read == round(shared * 30 / 31)
     assert decode.bytes_read == round(shared / 31) + TINY.lm_head_bytes + 30 * 3072
@@ -122,37 +131,37 @@ def test_weights_are_split_by_tokens_and_the_head_by_rows() -> None:
 
 
 def test_recomputed_tokens_are_charged_to_waste_and_the_rest_to_the_request() -> None:
-    waste, own = run(piece(length=40, recomputed=30)).charges
-    assert (waste.part.waste, waste.part.tokens, waste.part.rows) == (WasteCause.RECOMPUTE, 30, 0)
-    assert (own.part.waste, own.part.start, own.part.tokens, own.part.rows) == (None, 30, 10, 1)
+    waste, own = shares_of(run(piece(length=40, recomputed=30)))
+    assert (waste.waste, waste.tokens, waste.rows) == (WasteCause.RECOMPUTE, 30, 0)
+    assert (own.waste, own.start, own.tokens, own.rows) == (None, 30, 10, 1)
     assert waste.bytes_written == 30 * 3072
     assert own.flops > waste.flops / 3  # a third of the tokens, later positions, and the head
 
 
 def test_an_overrun_slice_is_lost_time_not_a_charge() -> None:
     account = run(piece("a", start=9), piece("b", start=9), wasted={1: WasteCause.OVERRUN})
-    own, overrun = account.charges
-    assert (own.part.waste, overrun.part.waste) == (None, WasteCause.OVERRUN)
-    assert account.lost_ns[LostCause.OVERRUN] == overrun.floor_ns > 0
+    own, overrun = shares_of(account)
+    assert (own.waste, overrun.waste) == (None, WasteCause.OVERRUN)
+    assert account.lost_of(0)[LostCause.OVERRUN] == overrun.floor_ns > 0
     assert account.useful_floor_ns == own.floor_ns
 
 
 def test_a_step_is_compared_with_its_slower_roof() -> None:
     work = TINY.work((piece(start=96),), (), distinct_token_ids=1)
-    memory, compute = floor_of(work, peaks(1e9, 1e15)), floor_of(work, peaks(1e15, 1e9))
-    assert memory is not None
-    assert compute is not None
+    memory, compute = floors_of(work, peaks(1e9, 1e15)), floors_of(work, peaks(1e15, 1e9))
+    assert memory.known
+    assert compute.known
     assert memory.s == work.bytes_total / 1e9
     assert compute.s == work.flops / 1e9
-    assert memory.regime(host_ns=0) is Regime.MEMORY
-    assert compute.regime(host_ns=0) is Regime.COMPUTE
-    assert memory.regime(host_ns=memory.ns + 1) is Regime.OVERHEAD
+    assert REGIMES[memory.regimes(ints([0])).item()] is Regime.MEMORY
+    assert REGIMES[compute.regimes(ints([0])).item()] is Regime.COMPUTE
+    assert REGIMES[memory.regimes(memory.ns + 1).item()] is Regime.OVERHEAD
 
 
 def test_a_step_that_fits_into_the_cache_is_compared_with_the_cache() -> None:
-    work = TINY.work((piece(start=96),), (), distinct_token_ids=1)
-    small = floor_of(work, peaks(1e9, 1e15, 5e9, cache_bytes=work.bytes_read))
-    large = floor_of(work, peaks(1e9, 1e15, 5e9, cache_bytes=work.bytes_read - 1))
+    step = TINY.uniform_step(1, context=96, tokens=1)
+    small = floor_of(step, peaks(1e9, 1e15, 5e9, cache_bytes=step.bytes))
+    large = floor_of(step, peaks(1e9, 1e15, 5e9, cache_bytes=step.bytes - 1))
     assert small is not None
     assert large is not None
     assert (small.level, large.level) == (MemoryLevel.CACHE, MemoryLevel.DRAM)
@@ -161,28 +170,28 @@ def test_a_step_that_fits_into_the_cache_is_compared_with_the_cache() -> None:
 
 def test_an_unknown_peak_makes_no_floor_and_is_named_as_the_cause() -> None:
     account = account_step(TINY, replace(peaks(), flops=None), report(piece()), {})
-    assert account.floor is None
-    assert account.regime is None
+    assert not account.floors.known
+    assert account.regimes == len(REGIMES)
     assert account.useful_floor_ns == 0
-    assert account.lost_ns[LostCause.UNKNOWN_PEAK] == 8_000_000
+    assert account.lost_of(0)[LostCause.UNKNOWN_PEAK] == 8_000_000
 
 
 def test_a_forward_under_its_floor_is_a_violation_and_loses_no_time() -> None:
     account = account_step(TINY, peaks(bytes_per_s=1e6), report(piece()), {})
     assert account.violation
     assert account.useful_floor_ns == 8_000_000
-    assert account.lost_ns[LostCause.MEMORY_SHORTFALL] == 0
+    assert account.lost_of(0)[LostCause.MEMORY_SHORTFALL] == 0
 
 
 def test_a_step_without_slices_is_all_host_and_forward() -> None:
     account = account_step(TINY, peaks(), report(), {})
-    assert account.charges == ()
+    assert shares_of(account) == []
     assert account.useful_floor_ns == 0
-    assert sum(account.lost_ns.values()) == account.wall_ns
+    assert sum(account.lost_of(0).values()) == account.wall_ns
 
 
 @pytest.mark.parametrize("cause", WasteCause)
 def test_the_floor_of_wasted_tokens_is_lost_to_the_cause_of_that_name(cause: WasteCause) -> None:
     step = report(piece("a", length=8), piece("b", length=8))
-    lost_ns = account_step(TINY, peaks(), step, {1: cause}).lost_ns
+    lost_ns = account_step(TINY, peaks(), step, {1: cause}).lost_of(0)
     assert lost_ns[LostCause[cause.name]] > 0

@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.machine import MemoryLevel
 from core.wire import StepReport
 from costmodel.account import account_steps
 from costmodel.charges import WasteCause
-from costmodel.floor import REGIMES, floor_of
+from costmodel.floor import REGIMES, Floor, floor_of
 from costmodel.slices import ints, slices_of
 from costmodel.split import split_exactly
-from costmodel.sums import ModelSums
+from costmodel.sums import ModelSums, StepTotals
 from tests.unit.costmodel import plain
-from tests.unit.costmodel.models import account_step, peaks, report
+from tests.unit.costmodel.models import account_step, peaks, report, row_of, shares_of
 from tests.unit.costmodel.test_charges import PEAKS, TINY, WINDOWED, steps
 
 Step = tuple[StepReport, dict[int, WasteCause]]
@@ -79,12 +80,12 @@ def test_steps_together_have_the_accounts_that_each_has_alone(
     accounts = account_steps(model, device, reports, slices_of(reports), wasted)  # type: ignore[arg-type]
     for index, (record, causes) in enumerate(many):
         alone = account_step(model, device, record, causes)  # type: ignore[arg-type]
-        assert accounts[index] == alone
-        assert alone.floor == floor_of(alone.work, device)  # type: ignore[arg-type]
+        assert row_of(accounts, index) == row_of(alone, 0)
         place = accounts.regimes[index]
-        assert alone.regime is (REGIMES[place] if place < len(REGIMES) else None)
+        regime = plain.regime(alone, device, record)  # type: ignore[arg-type]
+        assert (REGIMES[place] if place < len(REGIMES) else None) is regime
     lost_ns = sum(sum(ns.tolist()) for ns in accounts.lost_ns.values())
-    assert lost_ns == sum(sum(accounts[i].lost_ns.values()) for i in range(len(many)))
+    assert lost_ns == sum(sum(accounts.lost_of(i).values()) for i in range(len(many)))
 
 
 @given(steps(), PEAKS, st.sampled_from((TINY, WINDOWED)), st.booleans())
@@ -94,7 +95,7 @@ def test_charges_are_those_written_out_one_at_a_time(
     record, wasted = step
     device = device if known else replace(device, flops=None)  # type: ignore[type-var]
     account = account_step(model, device, record, wasted)  # type: ignore[arg-type]
-    charged = [(c.part.slice, c.part.tokens, *c[1:]) for c in account.charges]
+    charged = [(c.slice, c.tokens, *c[5:]) for c in shares_of(account)]
     assert charged == plain.shares(model, record, wasted, account)
 
 
@@ -102,7 +103,6 @@ def test_a_step_that_fits_into_the_cache_stands_beside_one_that_does_not() -> No
     small, large = (report(distinct_token_ids=count) for count in (1, 2))
     device = peaks(1e9, 1e15, 5e9, cache_bytes=TINY.embedding_row_bytes)
     floors = account_steps(TINY, device, [small, large], slices_of([small, large]), [{}, {}]).floors
-    assert floors.in_cache.tolist() == [True, False]
     assert np.allclose(floors.memory_s * [5e9, 1e9], TINY.embedding_row_bytes * np.array([1, 2]))
 
 
@@ -112,11 +112,13 @@ def test_a_step_in_the_cache_is_held_against_the_rate_of_its_own_working_set() -
     device = replace(peaks(1e9, 1e15, 5e9, cache_bytes=6 * row), cache_curve=curve)
     many = [report(distinct_token_ids=count) for count in (1, 2, 3, 5, 6, 7)]
     floors = account_steps(TINY, device, many, slices_of(many), [{}] * len(many)).floors
-    assert floors.in_cache.tolist() == [True] * 5 + [False]
     rates = np.array([8e9, 8e9, 5e9, 5e9, 5e9, 1e9])
     assert np.allclose(floors.memory_s * rates, row * np.array([1, 2, 3, 5, 6, 7]))
-    for k, step in enumerate(many):
-        assert floor_of(account_step(TINY, device, step, {}).work, device) == floors[k]
+    for k, count in enumerate((1, 2, 3, 5, 6, 7)):
+        step = StepTotals(weight_bytes=count * row, kv_bytes=0, flops=0)
+        assert floor_of(step, device) == Floor(
+            floors.memory_s[k], 0.0, MemoryLevel.CACHE if k < 5 else MemoryLevel.DRAM
+        )
 
 
 def test_a_set_smaller_than_any_that_was_read_is_held_against_the_smallest() -> None:
@@ -125,7 +127,5 @@ def test_a_set_smaller_than_any_that_was_read_is_held_against_the_smallest() -> 
     steps = [report(distinct_token_ids=1)]
     floors = account_steps(TINY, device, steps, slices_of(steps), [{}]).floors
     assert floors.memory_s[0] == pytest.approx(row / 9e9)
-    assert (
-        floor_of(account_step(TINY, device, report(distinct_token_ids=1), {}).work, device)
-        == (floors[0])
-    )
+    step = StepTotals(weight_bytes=row, kv_bytes=0, flops=0)
+    assert floor_of(step, device) == Floor(floors.memory_s[0], 0.0, MemoryLevel.CACHE)

@@ -12,11 +12,10 @@ import msgspec
 import pytest
 
 from bench.record_run import RealRun
-from costmodel.account import StepAccount
-from costmodel.charges import Charge
+from costmodel.account import StepAccounts
 from costmodel.sums import ModelSums
 from telemetry.bill.money import TimePrice
-from tests.unit.costmodel.models import account_step
+from tests.unit.costmodel.models import Share, account_step, shares_of
 
 DOCS = Path(__file__).parents[3] / "docs"
 
@@ -27,16 +26,16 @@ def run() -> RealRun:
 
 
 @cache
-def accounts() -> tuple[StepAccount, ...]:
+def accounts() -> tuple[StepAccounts, ...]:
     sums = ModelSums.of(run().model, run().storage, run().kv_dtype)
     return tuple(account_step(sums, run().peaks, record, {}) for record in run().steps)
 
 
-def own(record: int) -> Charge | None:
+def own(record: int) -> Share | None:
     """Give the billed request's share of a step, None where it took no part."""
     slices = run().steps[record].slices
-    charges = accounts()[record].charges
-    return next((c for c in charges if slices[c.part.slice].id == run().request), None)
+    charges = shares_of(accounts()[record])
+    return next((c for c in charges if slices[c.slice].id == run().request), None)
 
 
 def steps_table() -> str:
@@ -45,7 +44,7 @@ def steps_table() -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for index, (record, account) in enumerate(zip(run().steps, accounts(), strict=True)):
-        assert account.floor is not None
+        assert account.floors.known
         slices = ", ".join(f"{s.id}: {s.length} after {s.start}" for s in record.slices)
         charge = own(index)
         share = "– | – | –"
@@ -54,8 +53,9 @@ def steps_table() -> str:
             share = f"{moved:,} | {charge.floor_ns / 1e6:.6f} | {charge.time_ns / 1e6:.6f}"
         work = account.work
         lines.append(
-            f"| {record.index} | {slices} | {work.bytes_total:,} | {work.flops:,} "
-            f"| {account.floor.ns / 1e6:.6f} | {account.wall_ns / 1e6:.6f} | {share} |"
+            f"| {record.index} | {slices} | {work.bytes_total.item():,} | {work.flops.item():,} "
+            f"| {account.floors.ns.item() / 1e6:.6f} | {account.wall_ns.item() / 1e6:.6f} "
+            f"| {share} |"
         )
     return "\n".join(lines)
 
@@ -78,7 +78,7 @@ def bill_table() -> str:
 
 def walls_ns() -> int:
     """Sum the whole time of the steps that the request took part in."""
-    return sum(account.wall_ns for index, account in enumerate(accounts()) if own(index))
+    return sum(account.wall_ns.item() for index, account in enumerate(accounts()) if own(index))
 
 
 @pytest.mark.parametrize(
@@ -101,10 +101,10 @@ def test_efficiency_and_price_follow_from_the_shares_of_time() -> None:
 
 def test_the_steps_charge_all_that_they_moved_and_all_their_time() -> None:
     for account in accounts():
-        assert sum(c.bytes_read for c in account.charges) == account.work.bytes_read
-        assert sum(c.flops for c in account.charges) == account.work.flops
-        assert sum(c.time_ns for c in account.charges) == account.wall_ns
-        assert account.useful_floor_ns + sum(account.lost_ns.values()) == account.wall_ns
+        assert sum(c.bytes_read for c in shares_of(account)) == account.work.bytes_read
+        assert sum(c.flops for c in shares_of(account)) == account.work.flops
+        assert sum(c.time_ns for c in shares_of(account)) == account.wall_ns
+        assert account.useful_floor_ns + sum(account.lost_of(0).values()) == account.wall_ns
 
 
 def test_the_run_shows_a_prompt_decode_and_a_shared_prefix() -> None:

@@ -49,6 +49,10 @@ def test_a_matrix_is_stored_at_its_width() -> None:
         (MatrixFormat.INT8, 4 + 64),
         (MatrixFormat.INT8_G32, 2 * 34),
         (MatrixFormat.INT4_G32, 2 * 20),
+        (MatrixFormat.Q4_0, 2 * 18),
+        (MatrixFormat.MXFP4, 2 * 17),
+        (MatrixFormat.Q4_K, 144),
+        (MatrixFormat.Q6_K, 210),
     ],
 )
 def test_panels_pad_rows_to_sixteen_and_groups_pad_columns_to_thirty_two(

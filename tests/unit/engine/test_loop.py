@@ -24,6 +24,7 @@ from core.wire import (
     FromEngine,
     Idle,
     Measured,
+    Ping,
     Remeasure,
     StepReport,
     Submit,
@@ -118,6 +119,20 @@ def test_a_request_runs_to_its_length_and_the_drained_loop_ends() -> None:
     assert [[id for id, _ in report.tokens] for report in reports] == [["a"]] * 3
     assert harness.ended() == {"a": FinishReason.LENGTH}
     assert isinstance(harness.sent[-1], Idle)
+
+
+def test_a_ping_is_answered_by_the_loop_itself_and_is_no_work() -> None:
+    kinds = [type(message).__name__ for message in Harness().run(Ping(), Ping())]
+    assert kinds.count("Pong") == 2
+    assert "StepReport" not in kinds
+
+
+def test_an_id_that_is_live_already_is_ignored_and_the_first_has_its_one_end() -> None:
+    harness = Harness()
+    harness.run(submit("a", max_tokens=3), submit("a", max_tokens=1), submit("b", max_tokens=1))
+    assert harness.ended() == {"a": FinishReason.LENGTH, "b": FinishReason.LENGTH}
+    reports = [message for message in harness.sent if isinstance(message, StepReport)]
+    assert [id for report in reports for id, _ in report.tokens].count("a") == 3
 
 
 def test_an_idle_loop_measures_its_peaks_again_and_a_busy_one_does_not() -> None:

@@ -104,6 +104,28 @@ def test_a_lark_grammar_nests(compiler: GrammarCompiler) -> None:
     assert allowed(matcher, b"((x))") == ENDS
 
 
+@pytest.mark.parametrize(
+    ("grammar", "text"),
+    [
+        (choice("a<|im_end|>"), "a<|im_end|>"),
+        (schema({"const": "<|bos|>"}), '"<|bos|>"'),
+        (Grammar(GrammarKind.JSON_SCHEMA, '{"const": "\\u003c|bos|>"}'), '"<|bos|>"'),
+        (Grammar(GrammarKind.REGEX, r"<\|eos\|>x"), "<|eos|>x"),
+        (Grammar(GrammarKind.LARK, 'start: "<|im_start|>" %json {"const": "<|eos|>"}'),
+         '<|im_start|>"<|eos|>"'),
+        (Grammar(GrammarKind.LARK, '%llguidance {"no_forcing": false}\nstart: "<|eos|>"'),
+         "<|eos|>"),
+    ],
+)  # fmt: skip
+def test_the_text_of_a_special_token_in_a_grammar_is_text(
+    compiler: GrammarCompiler, grammar: Grammar, text: str
+) -> None:
+    matcher, data = compiler.compile(grammar), text.encode()
+    for at, byte in enumerate(data):
+        assert byte in allowed(matcher, data[:at])
+    assert allowed(matcher, data) == ENDS
+
+
 def test_a_stop_token_may_come_only_where_the_output_may_end(compiler: GrammarCompiler) -> None:
     matcher = compiler.compile(choice("ab", "abc"))
     stop = ENDS | {ord("b"), ord("z")}
@@ -148,6 +170,7 @@ def test_matchers_of_one_grammar_do_not_share_their_state(compiler: GrammarCompi
         (schema({"type": "string", "format": "strange"}), "strange"),
         (schema({"type": "strnig"}), "strnig"),
         (schema({"oneOf": [{"type": "object"}, {"minProperties": 1}]}), "oneOf"),
+        (schema({"oneOf": [{"type": "object"}, {"minProperties": 1}]}), "Use anyOf"),
         (schema({"uniqueItems": True, "x-guidance": {"lenient": True}}), "uniqueItems"),
         (schema({"$ref": "http://example.com/a"}), "example.com"),
         (schema(True), "object schema"),
@@ -187,6 +210,13 @@ def intersection(patterns: int) -> Grammar:
 def test_a_schema_that_would_compile_for_hours_is_refused_in_time() -> None:
     with pytest.raises(InvalidValue, match=r"not compiled in .* too many patterns"):
         check_grammar(intersection(26))
+
+
+@pytest.mark.parametrize("spelled", ["pattern", "\\u0070attern"])
+def test_a_schema_within_another_grammar_is_refused_in_time_too(spelled: str) -> None:
+    text = intersection(26).text.replace("pattern", spelled)
+    with pytest.raises(InvalidValue, match=r"not compiled in .* too many patterns"):
+        check_grammar(Grammar(GrammarKind.LARK, f"start: %json {text}"))
 
 
 def test_a_schema_of_many_patterns_is_tried_in_a_process_and_judged_alike() -> None:

@@ -7,11 +7,26 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from core.formats import MatrixFormat
+from core.formats import FILE_OWN, MatrixFormat
 from costmodel.storage import GROUP_COLUMNS
+from kernels import PackedMatrix, pack
 from kernels.packing import quantise_int4_groups, quantise_int8, quantise_int8_groups
+from tests.unit.kernels.file_blocks import drawn
 
 Array = npt.NDArray[Any]
+QUANTISED = (MatrixFormat.INT8, MatrixFormat.INT8_G32, MatrixFormat.INT4_G32)
+PACKED = (MatrixFormat.FP32, MatrixFormat.FP16, *QUANTISED)  # from any weights; the rest by files
+
+
+def matrix(
+    target: MatrixFormat, rows: int, columns: int, seed: int = 0
+) -> tuple[PackedMatrix, Array]:
+    """Give a random matrix, packed, and the float64 [N, K] that it stands for."""
+    if target in FILE_OWN:
+        return drawn(target, rows, columns, seed)
+    rng = np.random.default_rng(seed)
+    weights = rng.standard_normal((rows, columns)).astype(np.float32)
+    return pack(weights, target), stands_for(weights, target)
 
 
 def stands_for(weights: Array, target: MatrixFormat) -> Array:
@@ -35,6 +50,8 @@ def stands_for(weights: Array, target: MatrixFormat) -> Array:
         case MatrixFormat.INT4_G32:
             values, scales, minima = quantise_int4_groups(weights)
             return values * each_column(scales) + each_column(minima)
+        case _:
+            raise AssertionError(f"nothing is quantised as {target}")
 
 
 def int8_activations(x: Array) -> Array:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
-from core.formats import KVFormat, MatrixFormat
-from core.model import Activation, ModelConfig, RopeConfig
+from core.formats import FILE_OWN, KVFormat, MatrixFormat
+from core.model import Activation, ModelConfig, RopeConfig, TensorRole
 from costmodel.storage import kv_bytes_per_token
-from kernels import isas
+from kernels import PackedMatrix, isas
+from tests.unit.kernels.file_blocks import drawn
 from tests.unit.kernels.oracle import forward, random_weights
 from tests.unit.kernels.plain import int8_kv, stands_for
 from tests.unit.kernels.world import World, native
@@ -67,6 +70,19 @@ def tokens_of(config: ModelConfig, count: int, seed: int = 0) -> list[int]:
     return np.random.default_rng(seed).integers(0, config.vocab_size, count).tolist()
 
 
+@functools.cache
+def long_sequence(
+    shape: str, stored: Callable[[Array], Array] = lambda x: x
+) -> tuple[dict[str, Array], list[int], Array]:
+    """Give a shape's weights, its tokens, and what the plain decoder makes of them.
+
+    It is computed once for all block sizes and instruction sets.
+    """
+    config = SHAPES[shape]
+    weights, tokens = random_weights(config, 1, spread=0.1), tokens_of(config, CUTS[-1])
+    return weights, tokens, forward(config, weights, tokens, stored)
+
+
 def relative(found: Array, expected: Array) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
@@ -76,13 +92,13 @@ def relative(found: Array, expected: Array) -> float:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_step_computes_the_plain_decoder(shape: str, block_size: int, isa: str) -> None:
     config = SHAPES[shape]
-    weights, tokens = random_weights(config, 1, spread=0.1), tokens_of(config, CUTS[-1])
+    weights, tokens, expected = long_sequence(shape)
     blocks = -(-CUTS[-1] // block_size)
     model = native(config, weights, isa=isa, block_size=block_size, num_blocks=blocks)
     world = World(model, config.vocab_size, blocks, block_size)
     pieces = [tokens[begin:end] for begin, end in itertools.pairwise(CUTS)]
     logits = np.concatenate([world.step([(0, piece)]) for piece in pieces])
-    assert relative(logits, forward(config, weights, tokens)) < 1e-5
+    assert relative(logits, expected) < 1e-5
 
 
 @pytest.mark.parametrize("target", [MatrixFormat.FP16, MatrixFormat.INT8, MatrixFormat.INT4_G32])
@@ -97,6 +113,49 @@ def test_narrow_weights_with_fp32_activations_are_exact(target: MatrixFormat, is
     }
     logits = World(model, config.vocab_size).step([(0, tokens)])
     assert relative(logits, forward(config, dequantised, tokens)) < 1e-5
+
+
+def drawn_matrices(
+    config: ModelConfig, weights: dict[str, Array], kinds: list[MatrixFormat]
+) -> dict[str, PackedMatrix]:
+    """Draw all matrices, their formats by turns, and put what they stand for into `weights`."""
+    given = {}
+    matrices = [spec for spec in config.tensors() if spec.role is not TensorRole.VECTOR]
+    for seed, (spec, kind) in enumerate(zip(matrices, itertools.cycle(kinds), strict=False)):
+        given[spec.name], weights[spec.name] = drawn(kind, spec.rows, spec.columns, seed)
+    return given
+
+
+@pytest.mark.parametrize(
+    "kinds", [[kind] for kind in sorted(FILE_OWN)] + [sorted(FILE_OWN)], ids=str
+)
+@pytest.mark.parametrize("isa", isas())
+def test_a_file_s_own_blocks_with_fp32_activations_are_exact(
+    kinds: list[MatrixFormat], isa: str
+) -> None:
+    config = SHAPES["every option"]
+    weights, tokens = random_weights(config, 2), tokens_of(config, 40)
+    given = drawn_matrices(config, weights, kinds)
+    model = native(config, weights, given=given, isa=isa, activations="fp32")
+    world = World(model, config.vocab_size)
+    logits = np.concatenate([world.step([(0, piece)]) for piece in (tokens[:38], tokens[38:])])
+    assert relative(logits, forward(config, weights, tokens)) < 1e-5
+
+
+@pytest.mark.parametrize("isa", isas())
+def test_a_file_s_mix_gives_the_same_to_the_bit_in_any_batch(isa: str) -> None:
+    config, rng = SHAPES["every option"], np.random.default_rng(7)
+    weights = random_weights(config, 4)
+    given = drawn_matrices(config, weights, [MatrixFormat.Q4_K, MatrixFormat.Q6_K])
+    prompts = {request: tokens_of(config, n, request) for request, n in enumerate((9, 50, 130))}
+    alone = {}
+    for request, tokens in prompts.items():
+        model = native(config, weights, given=given, isa=isa, threads=1 + request)
+        alone[request] = chunked(World(model, config.vocab_size), request, tokens, rng)
+    model = native(config, weights, given=given, isa=isa, threads=2)
+    together = mixed(World(model, config.vocab_size), prompts, rng)
+    for request in prompts:
+        np.testing.assert_array_equal(together[request], alone[request])
 
 
 @pytest.mark.parametrize("isa", isas())
@@ -131,14 +190,14 @@ def test_an_int8_kv_store_loses_what_rounding_to_its_scales_loses(
     shape: str, block_size: int, isa: str
 ) -> None:
     config = SHAPES[shape]
-    weights, tokens = random_weights(config, 1, spread=0.1), tokens_of(config, CUTS[-1])
+    weights, tokens, exact = long_sequence(shape)
+    _, _, rounded = long_sequence(shape, int8_kv)
     blocks = -(-CUTS[-1] // block_size)
     sizes = {"block_size": block_size, "num_blocks": blocks, "kv_format": "int8"}
     world = World(native(config, weights, isa=isa, **sizes), config.vocab_size, blocks, block_size)
     pieces = [tokens[begin:end] for begin, end in itertools.pairwise(CUTS)]
     logits = np.concatenate([world.step([(0, piece)]) for piece in pieces])
-    rounded = forward(config, weights, tokens, stored=int8_kv)
-    lost = relative(rounded, forward(config, weights, tokens))
+    lost = relative(rounded, exact)
     # A value halfway between two steps may fall to either side; all others fall to the same.
     assert relative(logits, rounded) < 0.1 * lost < 2e-3
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from core.formats import MatrixFormat
 from core.model import ModelConfig, TensorRole
-from kernels import NativeModel, NativeOptions, build_model, pack
+from kernels import NativeModel, NativeOptions, PackedMatrix, build_model, pack
 from tests.unit.kernels.oracle import inverse_frequencies
 
 Array = npt.NDArray[Any]
@@ -24,11 +24,13 @@ def native(
     weights: dict[str, Array],
     target: MatrixFormat = MatrixFormat.FP32,
     formats: Mapping[str, MatrixFormat] | None = None,
+    given: Mapping[str, PackedMatrix] | None = None,
     **options: Any,
 ) -> NativeModel:
     """Pack the weights and build a model with room for small tests.
 
-    `formats` are of kinds of matrices, as "up_proj"; all others are packed as `target`.
+    `formats` are of kinds of matrices, as "up_proj"; all others are packed as `target`. Matrices
+    that are `given` are packed already.
     """
     defaults: dict[str, Any] = {
         "num_blocks": 64,
@@ -41,7 +43,8 @@ def native(
     packed = {
         spec.name: weights[spec.name]
         if spec.role is TensorRole.VECTOR
-        else pack(weights[spec.name], (formats or {}).get(spec.name.split(".")[-1], target))
+        else (given or {}).get(spec.name)
+        or pack(weights[spec.name], (formats or {}).get(spec.name.split(".")[-1], target))
         for spec in config.tensors()
     }
     return build_model(

@@ -4,14 +4,44 @@ import pytest
 
 from core.errors import SettingsError
 from core.inputs.quantities import share
+from loadgen.cli import HANDLERS
 from loadgen.load.draws import map_by_rank, parse_lengths
 from loadgen.load.spec import PlanSpec, RunSpec, seconds
-from loadgen.options import gather, parser_of
+from loadgen.options import COMMANDS, gather, parser_of
 
 
 def parsed(*words: str) -> tuple[PlanSpec, RunSpec]:
     given = parser_of("run").parse_args(words)
     return gather(PlanSpec, given), gather(RunSpec, given)
+
+
+@pytest.mark.parametrize(
+    ("word", "command"),
+    [
+        ("swep", "sweep"),
+        ("Sweep", "sweep"),
+        ("serch", "search"),
+        ("reprot", "report"),
+        ("rnu", "run"),
+    ],
+)
+def test_a_command_with_a_typing_error_is_not_taken_for_a_server(word: str, command: str) -> None:
+    with pytest.raises(SettingsError, match=f"no command '{word}': did you mean loadgen {command}"):
+        parser_of("run").parse_args([word])
+
+
+def test_a_command_after_its_options_is_told_where_it_belongs() -> None:
+    with pytest.raises(SettingsError, match="comes first: loadgen sweep"):
+        parser_of("run").parse_args(["--rate", "1", "sweep"])
+
+
+@pytest.mark.parametrize("word", ["gpu7", "localhost", "plan.example", "sweeps:80", "http://swep"])
+def test_a_host_is_taken_for_a_server_even_where_it_is_one_word(word: str) -> None:
+    assert parser_of("run").parse_args([word]).url == f"http://{word.removeprefix('http://')}"
+
+
+def test_every_command_is_named_where_typing_errors_are_looked_up() -> None:
+    assert tuple(HANDLERS) == COMMANDS
 
 
 def test_defaults_come_from_the_specs() -> None:

@@ -49,6 +49,30 @@ def test_a_later_request_of_a_higher_class_precedes_those_who_run() -> None:
     assert [piece.request.id for piece in world.step().slices] == ["high", "low"]
 
 
+def test_a_tenant_that_calls_all_urgent_goes_before_its_own_requests_and_no_others() -> None:
+    world = World(max_num_seqs=1)
+    urgent = (request(f"a{i}", priority=-100) for i in range(3))
+    world.add(request("a9"), *urgent, request("b0", "b"), request("b1", "b"))
+    assert world.admissions() == ["a0", "b0", "a1", "b1", "a2", "a9"]
+
+
+def test_where_the_operator_says_so_priority_goes_before_shares() -> None:
+    world = World(max_num_seqs=1, priority_across_tenants=True)
+    urgent = (request(f"a{i}", priority=-100) for i in range(3))
+    world.add(*urgent, request("b0", "b"), request("b1", "b"))
+    assert world.admissions() == ["a0", "a1", "a2", "b0", "b1"]
+
+
+@pytest.mark.parametrize(("across", "yields"), [(False, ["c1"]), (True, ["b"])])
+def test_who_yields_its_blocks_is_ordered_by_class_within_a_tenant(
+    across: bool, yields: list[str]
+) -> None:
+    world = World(blocks=3, priority_across_tenants=across)
+    world.add(request("a", priority=-1), request("b", "b", 5), request("c1", priority=1))
+    assert world.step().admitted == (("a", "b", "c1") if not across else ("a", "c1", "b"))
+    assert list(world.step().preempted[:1]) == yields
+
+
 # ── tenants ───────────────────────────────────────────────────────────────────────────────────
 
 

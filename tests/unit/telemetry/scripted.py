@@ -11,6 +11,7 @@ from core.request import FinishReason, RequestId
 from core.settings import TelemetrySettings
 from core.wire import Ended, Fault, Idle, PoolState, Ready, SliceRecord
 from costmodel.storage import kv_bytes_per_token, weight_bytes
+from telemetry.bill.cost import CostObject
 from telemetry.telemetry import Telemetry
 from tests.fakes import FakeClock
 from tests.unit.costmodel.models import POOL, TINYGPT, peaks, report
@@ -102,6 +103,16 @@ class Scripted:
 
     def scrape(self) -> Scrape:
         return Scrape(self.telemetry.render().decode())
+
+
+def ns(ms: float | None) -> int:
+    assert ms is not None
+    return round(ms * 1e6)
+
+
+def assert_phases_add_up(cost: CostObject) -> None:
+    assert ns(cost.prefill_floor_ms) + ns(cost.decode_floor_ms) == ns(cost.floor_ms)
+    assert ns(cost.prefill_lost_ms) + ns(cost.decode_lost_ms) == ns(cost.lost_ms)
 
 
 class Scrape:

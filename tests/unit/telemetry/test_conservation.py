@@ -15,7 +15,7 @@ from core.wire import SharedRun, SliceRecord
 from telemetry.bill.cost import CostObject
 from telemetry.history import Timeline
 from tests.unit.costmodel.models import peaks, piece
-from tests.unit.telemetry.scripted import Scripted
+from tests.unit.telemetry.scripted import Scripted, assert_phases_add_up
 
 
 class Workload:
@@ -160,6 +160,10 @@ def test_bills_and_waste_and_idle_sum_to_what_was_spent(seed: int, memory: float
         "floorline_bytes_moved_total", op="read"
     )
     assert sum(bill.flops for bill in bills) <= scrape("floorline_flops_total")
+    for bill in bills:
+        assert_phases_add_up(bill)
+    useful_s = scrape("floorline_floor_seconds_total")
+    assert sum(bill.floor_ms or 0.0 for bill in bills) / 1e3 == pytest.approx(useful_s)
     steps = script.telemetry.recent_steps(10_000)
     assert sum(step.bytes for step in steps) == scrape("floorline_bytes_moved_total")
 

@@ -62,11 +62,18 @@ def test_a_window_forgets_what_is_older() -> None:
     assert window.sums(60 * second) == [0, 0]
 
 
+def test_moments_may_be_recorded_out_of_their_order() -> None:
+    window, second = RecentSums(10, 1), 1_000_000_000
+    for moment in (*range(50), 48, 45, 3):
+        window.record(moment * second, (1,))
+    assert window.sums(49 * second) == [10 + 2]
+
+
 def test_a_column_of_moments_adds_to_a_window_as_each_of_them_does() -> None:
     moments, second = (0, 400_000_000, 1_700_000_000, 1_800_000_000), 1_000_000_000
     column, each = RecentSums(10, 2), RecentSums(10, 2)
-    column.record_all(ints(moments), [ints([1, 2, 3, 4]), np.array([0.5, 0.25, 0.0, 1.0])])
-    column.record_all(ints([]), [ints([]), np.array([])])
+    column.record_all(ints(moments), np.array([[1, 2, 3, 4], [0.5, 0.25, 0.0, 1.0]]))
+    column.record_all(ints([]), np.empty((2, 0)))
     for moment, *values in zip(moments, (1, 2, 3, 4), (0.5, 0.25, 0.0, 1.0), strict=True):
         each.record(moment, values)
     for now_ns in (9 * second, 10 * second, 11 * second):

@@ -12,12 +12,12 @@ import pytest
 from core.errors import SettingsError
 from core.machine import Peak, Peaks, PeakSource
 from core.request import DEFAULT_TENANT, FinishReason, Obstacle, RequestId
-from core.settings import TelemetrySettings
+from core.settings import STEPS_KEPT, TelemetrySettings
 from core.wire import PoolState, SharedRun
 from telemetry.history import PoolView
 from telemetry.telemetry import Telemetry
 from tests.unit.costmodel.models import peaks, piece
-from tests.unit.telemetry.scripted import MS, Scripted
+from tests.unit.telemetry.scripted import MS, Scripted, assert_phases_add_up, ns
 
 STOP, LENGTH, FAILED = FinishReason.STOP, FinishReason.LENGTH, FinishReason.FAILED
 REFUSED = FinishReason.REFUSED
@@ -79,6 +79,30 @@ def test_a_lone_request_pays_for_all_that_its_steps_moved() -> None:
     assert cost.efficiency == pytest.approx(cost.floor_ms / 30, abs=1e-6)
     assert cost.regime == "memory"
     assert cost.cost_usd is None
+
+
+def test_floor_and_lost_time_of_a_bill_are_split_by_phase_to_the_nanosecond() -> None:
+    script = Scripted()
+    key = one_request(script)
+    cost, steps = script.telemetry.cost([key]), script.telemetry.recent_steps(3)
+    prefill, *decode = (round(step.useful_floor_ms * 1e6) for step in steps)
+    assert ns(cost.prefill_floor_ms) == prefill > 0
+    assert ns(cost.decode_floor_ms) == sum(decode) > 0
+    assert ns(cost.prefill_lost_ms) == 10 * MS - prefill
+    assert ns(cost.decode_lost_ms) == 20 * MS - sum(decode)
+
+
+def test_what_runs_again_and_a_prompt_beside_others_belong_to_prefill() -> None:
+    script = Scripted()
+    a, b = script.receive("a"), script.receive("b")
+    script.step(piece("a", length=32), piece("b", length=32), admitted=(a, b))
+    script.step(piece("b", start=32), preempted=(a,))
+    script.step(piece("a", length=33, recomputed=32), piece("b", start=33), admitted=(a,))
+    for key, decodes in ((a, False), (b, True)):
+        cost = script.telemetry.cost([key])
+        assert_phases_add_up(cost)
+        assert ((cost.decode_floor_ms or 0) > 0) == decodes
+        assert ((cost.decode_lost_ms or 0) > 0) == decodes
 
 
 def test_fields_of_several_generations_are_sums_and_times_span_them() -> None:
@@ -314,6 +338,8 @@ def test_a_cost_model_that_misses_bytes_makes_no_floor(caplog: pytest.LogCapture
     assert not scrape.has("floorline_peak_bytes_per_second")
     assert script.telemetry.cost([key]).floor_ms is None
     assert script.telemetry.cost([key]).efficiency is None
+    assert script.telemetry.cost([key]).lost_ms is None
+    assert script.telemetry.cost([key]).decode_floor_ms is None
     assert "KV store" in caplog.text
     assert_time_law(script)
 
@@ -531,6 +557,11 @@ def test_debug_views_tell_which_steps_ran_a_request_and_beside_whom() -> None:
     assert timeline is not None
     assert timeline.waited_steps == {"kv": 1, "slots": 0, "budget": 0, "grammar": 0}
     assert [(step.index, step.beside) for step in timeline.steps] == [(2, ["a"])]
+    (own,), (whole,) = timeline.steps, script.telemetry.recent_steps(1)
+    assert own.floor_ms == whole.floor_ms
+    assert own.lost_ms == whole.lost_ms
+    assert own.useful_floor_ms == whole.useful_floor_ms > 0
+    assert own.useful_floor_ms + sum(own.lost_ms.values()) == pytest.approx(own.duration_ms)
     assert [step.kind for step in script.telemetry.recent_steps(5)] == ["prefill", "mixed"]
     assert script.telemetry.recent_steps(2)[0].pool == PoolView(0, 0, 64, 1, 1, 0, 0, 0)
     assert len(script.telemetry.recent_steps(1)) == 1
@@ -539,6 +570,22 @@ def test_debug_views_tell_which_steps_ran_a_request_and_beside_whom() -> None:
         "the ring still knows it"
     )
     assert script.telemetry.request_timeline(RequestId("nobody"), DEFAULT_TENANT) is None
+
+
+def test_the_last_steps_are_kept_however_they_were_booked() -> None:
+    script = Scripted()
+    key = script.receive("a")
+    script.step(piece("a", length=32), admitted=(key,))
+    for n in range(STEPS_KEPT + 40):
+        script.step(piece("a", start=32 + n), ms=1)
+        if n % 7 == 0:
+            script.telemetry.cost([key])
+    indices = [step.index for step in script.telemetry.recent_steps(STEPS_KEPT + 40)]
+    assert indices == list(range(42, STEPS_KEPT + 42))
+    timeline = script.telemetry.request_timeline(key, DEFAULT_TENANT)
+    assert timeline is not None
+    assert len(timeline.steps) == STEPS_KEPT
+    assert script.scrape()("floorline_step_duration_seconds_count") == STEPS_KEPT + 41
 
 
 def test_a_view_of_the_pool_has_each_obstacle() -> None:
@@ -564,14 +611,6 @@ def test_responses_are_counted_by_known_route_and_code() -> None:
     assert scrape(name, route="/health", code="200") == 2
     assert scrape(name, route="other", code="404") == 1
     assert scrape(name, route="/ready", code="other") == 1
-
-
-def test_server_timing_says_where_the_time_went() -> None:
-    script = Scripted()
-    key = one_request(script)
-    timings = script.telemetry.timings([key])
-    assert (timings.queue, timings.prefill, timings.decode) == (0, 10, 20)
-    assert timings.floor == script.telemetry.cost([key]).floor_ms
 
 
 def test_telemetry_counts_its_own_time() -> None:

@@ -104,7 +104,6 @@ def test_end_of_sequence_ids_come_from_both_files_once_each() -> None:
         ({"rope_scaling": {"type": "yarn", "factor": 4}}, "rope scaling 'yarn'"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"hidden_act": "relu"}, "activation 'relu'"),
-        ({"quantization_config": {"quant_method": "gptq"}}, r"quantised weights \(gptq\)"),
     ],
     ids=str,
 )

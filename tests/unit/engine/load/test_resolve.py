@@ -158,6 +158,10 @@ def test_what_is_asked_for_is_kept() -> None:
         (MatrixFormat.INT8, "int8"),
         (MatrixFormat.INT8_G32, "int8"),
         (MatrixFormat.INT4_G32, "int4"),
+        (MatrixFormat.Q4_K, "int4"),
+        (MatrixFormat.IQ4_XS, "int4"),
+        (MatrixFormat.Q5_K, "int8"),
+        (MatrixFormat.Q6_K, "int8"),
     ],
 )
 def test_the_arithmetic_is_the_fastest_that_the_matrices_use(

@@ -11,7 +11,7 @@ import pytest
 from core.errors import SettingsError
 from loadgen.load.plan import load_plan, make_plan
 from loadgen.load.spec import PlanSpec, RunSpec
-from loadgen.run.workers import share_out
+from loadgen.run.campaign import share_out
 
 PLAIN = PlanSpec(rate=1.0)
 TRACES = Path(__file__).parents[5] / "shared" / "traces"

@@ -70,10 +70,11 @@ def test_each_latency_has_the_floor_that_the_server_tells() -> None:
 
 def test_a_price_without_known_tokens_prices_requests_alone() -> None:
     rates = Throughput(
-        window_s=360.0, offered_per_s=None, achieved_per_s=None, prompt_tokens=None,
+        window_s=360.0, offered_per_s=None, answered=4, achieved_per_s=None, prompt_tokens=None,
         output_tokens=None, prompt_tokens_per_s=None, output_tokens_per_s=None,
+        steady_s=0.0, steady_tokens_per_s=None,
     )  # fmt: skip
-    priced = price_of(0.5, rates, answered=4, good=0)
+    priced = price_of(0.5, rates, good=0)
     assert priced is not None
     assert priced.usd_per_request == 0.05 / 4
     assert (priced.usd_per_million_tokens, priced.usd_per_good_request) == (None, None)

@@ -2,8 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from loadgen.report.join import ServerView, server_view
-from loadgen.report.predict import ServerWork, capacity_per_s, floor_curve, floor_itl_s
+from loadgen.report.join import (
+    ServerView,
+    ServerWork,
+    capacity_per_s,
+    floor_curve,
+    floor_itl_s,
+    server_view,
+)
 from loadgen.run.scrape import Scrape
 
 BEFORE = """# HELP floorline_step_duration_seconds x
@@ -49,6 +55,36 @@ def test_the_warm_up_is_outside_the_window() -> None:
     scrapes = [Scrape(BEFORE, 0.0), Scrape(AFTER, 5.0), Scrape(AFTER, 9.0)]
     assert seen(scrapes, 4.0).efficiency is None, "no step ran after the warm-up"
     assert server_view(scrapes[:2], 4.0) is None
+
+
+def engine(t_s: float, floor: float, calibration: float, idle: float, waiting: int) -> Scrape:
+    return Scrape(
+        f"""floorline_floor_seconds_total{{kind="decode"}} {floor}
+floorline_lost_seconds_total{{cause="calibration"}} {calibration}
+floorline_lost_seconds_total{{cause="idle"}} {idle}
+floorline_requests_waiting{{reason="kv"}} 0
+floorline_requests_waiting{{reason="slots"}} {waiting}
+""",
+        t_s,
+    )
+
+
+def test_the_servers_time_is_told_by_cause_in_all_and_while_requests_queued() -> None:
+    readings = [
+        engine(0.0, 0.0, 1.0, 0.0, waiting=0),
+        engine(2.0, 0.5, 1.0, 1.5, waiting=0),
+        engine(4.0, 0.6, 2.9, 1.5, waiting=3),
+        engine(6.0, 1.6, 3.9, 1.5, waiting=0),
+        engine(8.0, 1.6, 3.9, 3.5, waiting=0),
+    ]
+    view = seen(readings)
+    whole = {"useful floor": 1.6, "calibration": 2.9, "idle": 3.5}
+    assert view.time_s == pytest.approx(whole), "eight seconds, all of them"
+    assert list(view.time_s) == ["idle", "calibration", "useful floor"], "the most first"
+    assert view.queued_time_s == pytest.approx({"useful floor": 1.1, "calibration": 2.9})
+    assert seen(readings[:2]).queued_time_s == {}, "nobody was seen to wait"
+    other = Scrape("vllm:num_requests_running 3.0\n")
+    assert (seen([other, other]).time_s, seen([other, other]).queued_time_s) == ({}, None)
 
 
 def test_other_servers_give_what_they_have() -> None:

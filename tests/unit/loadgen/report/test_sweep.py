@@ -7,7 +7,7 @@ import pytest
 from core.errors import SettingsError
 from loadgen.report.measure import Judgement
 from loadgen.report.summary import Summary
-from loadgen.report.sweep import search, sweep
+from loadgen.report.sweep import Measure, search, sweep
 from tests.unit.loadgen.summaries import summary_of
 
 
@@ -56,6 +56,30 @@ def test_errors_above_their_bound_fail_a_rate_too() -> None:
 def test_an_objective_that_cannot_be_judged_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"ttft\.p90=1s"):
         search(1.0, lambda rate: measured(rate, None))
+
+
+def test_a_search_starts_no_run_that_would_end_after_its_time_limit() -> None:
+    moments = iter([0.0, *(30.0 * n for n in range(20))])
+    found = search(
+        1.0, lambda rate: measured(rate), 100.0, lambda rate: 30.0, clock=lambda: next(moments)
+    )
+    assert list(found.runs) == [1, 2, 4], "90 s are gone, and 10 s are too few"
+    assert found.passing == 4
+    assert found.ended == "time limit: a run at 8/s takes 30 s, and 10 s are left"
+
+
+@pytest.mark.parametrize(
+    ("measure", "ended"),
+    [
+        (lambda rate: measured(rate, rate <= 3), "within 5% of the passing"),
+        (lambda rate: measured(rate, False), "a lower rate cannot help"),
+        (lambda rate: measured(rate), "16 runs"),
+        (lambda rate: measured(rate, valid=False), "the client was the limit"),
+        (lambda rate: measured(rate, interrupted=True), "interrupted"),
+    ],
+)
+def test_a_search_says_why_it_stopped(measure: Measure, ended: str) -> None:
+    assert ended in search(1.0, measure).ended
 
 
 def test_a_sweep_ends_at_an_interrupt() -> None:

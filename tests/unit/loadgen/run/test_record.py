@@ -99,6 +99,41 @@ def test_without_running_usage_token_counts_are_unknown_and_not_guessed() -> Non
     assert PER_REQUEST["tpot_net"](seen) is None
 
 
+def test_a_total_with_the_last_chunk_alone_gives_no_difference() -> None:
+    seen = record((2.0, frame("a", None)), (3.0, frame("b", None)), (4.0, frame("c", 60) + DONE))
+    assert [tokens for _, tokens in seen.content] == [None, None, None]
+    assert samples("itl", seen) == []
+    assert PER_REQUEST["tpot_net"](seen) is None
+    assert seen.counted_tokens is None, "it is the usage once more"
+
+
+def test_after_a_gap_in_the_totals_only_neighbours_give_a_difference() -> None:
+    pieces = ((2.0, frame("a", 1)), (3.0, frame("b", None)), (4.0, frame("c", 3)))
+    seen = record(*pieces, (5.0, frame("d", 5) + DONE))
+    assert [tokens for _, tokens in seen.content] == [1, None, None, 2]
+
+
+@pytest.mark.parametrize(
+    ("delta", "is_content"),
+    [
+        ({"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": ""}}]}, True),
+        ({"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]}, True),
+        ({"tool_calls": [{"index": 0, "custom": {"input": "x"}}]}, True),
+        ({"function_call": {"arguments": "{"}}, True),
+        ({"reasoning_content": "so"}, True),
+        ({"reasoning": "so"}, True),
+        ({"refusal": "no"}, True),
+        ({"tool_calls": [{"index": 0, "function": {"arguments": ""}}]}, False),
+        ({"tool_calls": [], "refusal": None, "reasoning": ""}, False),
+    ],
+)
+def test_whatever_the_model_generates_is_content(delta: dict[str, Any], is_content: bool) -> None:
+    chunk = {"choices": [{"delta": delta}]}
+    seen = record((2.0, b"data: " + json.dumps(chunk).encode() + b"\n\n"), (3.0, DONE))
+    assert bool(seen.content) is is_content
+    assert seen.outcome == ("ok" if is_content else "no_content")
+
+
 @pytest.mark.parametrize(
     ("pieces", "status", "outcome"),
     [

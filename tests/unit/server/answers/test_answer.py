@@ -14,13 +14,14 @@ import pytest
 from core.errors import EngineDead, GenerationFailed, ServiceError
 from core.request import DEFAULT_TENANT, FinishReason, RequestId
 from core.settings import HttpSettings, TelemetrySettings
-from core.wire import Submit
+from core.wire import Submit, TokenLogprobs
 from server.answers.answer import Answer
 from server.answers.bodies import CachedTokens, Usage
 from server.answers.choice import Delta
 from server.answers.served import Served
 from server.contract.validation import Validator
 from server.engines.client import EngineClient, Listener
+from server.limits.off_loop import OffLoop
 from server.text.prompts import Prompted, Prompts
 from server.text.tokenizer import ModelTokenizer
 from telemetry.telemetry import Telemetry
@@ -76,6 +77,17 @@ class ToldTelemetry(Telemetry):
         super().on_received(
             id, prompt_tokens, tenant, received_ns=received_ns, shares_prompt=shares_prompt
         )
+
+
+class CountingOffLoop(OffLoop):
+    """Says how often work left the event loop; each is run there and then."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def run(self, work: Callable[..., Any], *given: object) -> Any:
+        self.count += 1
+        return work(*given)
 
 
 @dataclass
@@ -187,10 +199,28 @@ def test_a_stop_is_told_as_its_token_arrives_and_what_follows_is_nobodys(table: 
         assert dealt.dealer.finished == [(dealt.ids[0], 5)]
         dealt.dealer.deal(dealt.ids[0], "more")
         dealt.dealer.end(dealt.ids[0], FinishReason.STOP)
-        body = await dealt.answer.whole()
+        body = await dealt.answer.whole(CountingOffLoop())
         (choice,) = dealt.answer.choices
         assert (choice.content, choice.finish_reason) == ("hel", "stop")
         assert body.usage == Usage(1, 5, 6, CachedTokens(0))
+
+    run(test())
+
+
+@pytest.mark.parametrize(("scored", "left"), [(256, 0), (257, 1)])
+def test_an_answer_with_many_logprobs_is_written_off_the_event_loop(
+    table: Deal, scored: int, left: int
+) -> None:
+    async def test() -> None:
+        dealt, off_loop = table(), CountingOffLoop()
+        dealt.dealer.deal(dealt.ids[0], "a")
+        for position in range(scored):
+            scores = TokenLogprobs(dealt.ids[0], position, 1, -1.0, ())
+            dealt.answer.choices[0].prompt_scored(scores)
+        dealt.dealer.end(dealt.ids[0])
+        body = await dealt.answer.whole(off_loop)
+        assert body.usage == Usage(1, 1, 2, CachedTokens(0))
+        assert off_loop.count == left
 
     run(test())
 

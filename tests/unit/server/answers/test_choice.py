@@ -70,3 +70,14 @@ def test_an_echoed_prompts_first_token_has_no_logprob() -> None:
     choice, _ = deltas("a", set(), plan(echo="hi"))
     assert [one.logprobs is None for one in choice.scored] == [True, True, False]
     assert [one.offset for one in choice.scored] == [0, 1, 2]
+
+
+def test_a_stop_that_the_last_flush_completes_is_the_stop_reason() -> None:
+    submit = Submit(ID, (1, 2), 500, SamplingParams(), ())
+    choice = Choice(0, submit, plan(("\ufffd",)), lambda: None)
+    for token in (ord("a"), 0xE2):  # an unfinished character, which the end makes U+FFFD
+        choice.token(token)
+    choice.ended(FinishReason.LENGTH)
+    last = list(choice.take())[-1]
+    assert (choice.content, choice.finish_reason, choice.stop_reason) == ("a", "stop", "\ufffd")
+    assert last.stop_reason == "\ufffd"

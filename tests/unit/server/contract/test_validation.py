@@ -12,8 +12,9 @@ from core import errors
 from core.request import Grammar, GrammarKind, SamplingParams
 from core.settings import HttpSettings
 from server.contract.validation import Validator
+from server.limits.text_bound import ContextLimit
 from server.schema.fields import Support, Table
-from server.text.prompts import ContextLimit, room_for
+from server.text.prompts import room_for
 
 VALIDATOR = Validator(HttpSettings())
 COMPLETION, CHAT = VALIDATOR.tables["completion"], VALIDATOR.tables["chat"]
@@ -214,7 +215,7 @@ def test_an_echoed_prompt_is_scored_where_logprobs_are_asked_for() -> None:
         completion(prompt_logprobs=1, stream=True)
 
 
-SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 9}}}
 
 
 @pytest.mark.parametrize(
@@ -224,6 +225,14 @@ SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
         ({"response_format": {"type": "json_object"}}, Grammar(GrammarKind.JSON_OBJECT)),
         (
             {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
+            Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
+        ),
+        (
+            {"response_format": {"type": "json_object", "schema": SCHEMA}},
+            Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
+        ),
+        (
+            {"response_format": {"type": "json_schema", "schema": SCHEMA}},
             Grammar(GrammarKind.JSON_SCHEMA, json.dumps(SCHEMA)),
         ),
         ({"structured_outputs": {"regex": "a+"}}, Grammar(GrammarKind.REGEX, "a+")),
@@ -255,7 +264,17 @@ def test_the_forms_of_structured_output(fields: Any, grammar: Grammar | None) ->
         ),
         ({"response_format": {"type": "json_object"}, "stop": "a"}, "stop"),
         ({"response_format": {"type": "json_object"}, "min_tokens": 1}, "min_tokens"),
-        ({"tools": [TOOL], "response_format": {"type": "json_object"}}, "response_format"),
+        ({"tools": [TOOL], "structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        ({"response_format": {"type": "text", "schema": {}}}, "response_format.schema"),
+        (
+            {"response_format": {"type": "json_object", "json_schema": {"schema": {}}}},
+            "response_format.json_schema",
+        ),
+        (
+            {"response_format": {"type": "json_schema", "schema": {}, "json_schema": {
+                "schema": {}}}},
+            "response_format.json_schema",
+        ),
         ({"tools": [TOOL], "tool_choice": "required", "ignore_eos": True}, "ignore_eos"),
         ({"tools": [{}]}, "tools.type"),
         ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools.function.name"),
@@ -326,7 +345,36 @@ def test_the_arguments_of_earlier_calls_reach_the_template_as_objects(
     messages = [{"role": "assistant", "tool_calls": [call]}]
     (message,) = chat(messages=messages).conversation.messages
     assert message["tool_calls"][0]["function"]["arguments"] == read
-    assert message["content"] is None
+    assert "content" not in message
+
+
+CUT = '{"city": "Kö'
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ({"content": None}, {"content": ""}),
+        ({}, {"content": ""}),
+        ({"content": None, "tool_calls": [], "refusal": None}, {"content": ""}),
+        ({"content": None, "reasoning_content": "hm"},
+         {"content": "", "reasoning_content": "hm", "thinking": "hm"}),
+        ({"content": "a", "reasoning": "hm"},
+         {"content": "a", "reasoning": "hm", "reasoning_content": "hm", "thinking": "hm"}),
+        ({"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": CUT}}]},
+         {"tool_calls": [{"id": "1", "function": {"name": "f", "arguments": CUT}}]}),
+    ],
+)  # fmt: skip
+def test_what_the_server_said_itself_is_taken_back(said: Any, read: Any) -> None:
+    (message,) = chat(messages=[{"role": "assistant", **said}]).conversation.messages
+    assert message == {"role": "assistant", **read}
+
+
+def test_a_text_beside_a_conversation_is_refused() -> None:
+    body = msgspec.json.encode({"prompt": "a", "messages": USER})
+    with pytest.raises(errors.InvalidValue) as caught:
+        VALIDATOR.tokenize(body)
+    assert caught.value.param == "prompt"
 
 
 @pytest.mark.parametrize(
@@ -343,6 +391,8 @@ def test_the_arguments_of_earlier_calls_reach_the_template_as_objects(
         ([{"role": "", "content": "a"}], errors.InvalidValue, "messages.0.role"),
         ([{"role": "user"}], errors.MissingParameter, "messages.0.content"),
         ([{"role": "user", "content": 1}], errors.InvalidType, "messages.0.content"),
+        ([{"role": "user", "content": "a", "name": 5}], errors.InvalidType, "messages.0.name"),
+        ([{"role": "assistant", "reasoning": {}}], errors.InvalidType, "messages.0.reasoning"),
         ([{"role": "user", "content": []}], errors.InvalidType, "messages.0.content"),
         ([{"role": "user", "content": ["a"]}], errors.InvalidType, "messages.0.content.0"),
         (
@@ -357,7 +407,7 @@ def test_the_arguments_of_earlier_calls_reach_the_template_as_objects(
             "messages.0.tool_calls.0.function",
         ),
         (
-            [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}],
+            [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "["}}]}],
             errors.InvalidValue,
             "messages.0.tool_calls.0.function.arguments",
         ),
@@ -407,7 +457,7 @@ def test_the_room_is_what_the_context_leaves() -> None:
 def test_what_exceeds_the_context_is_refused_by_the_field_that_was_sent_and_told_the_limit(
     prompt_tokens: int, call: Any, param: str
 ) -> None:
-    with pytest.raises(errors.ContextLengthExceeded, match=r"limit (is|of) 16") as caught:
+    with pytest.raises(errors.ContextLengthExceeded, match="context length is 16 tokens") as caught:
         room_for(prompt_tokens, call, LIMIT, "prompt")
     assert caught.value.param == param
     assert param in str(caught.value)
@@ -419,4 +469,6 @@ def test_a_context_error_says_where_the_kv_store_is_what_sets_the_limit(
 ) -> None:
     with pytest.raises(errors.ContextLengthExceeded) as caught:
         room_for(prompt_tokens, completion(max_tokens=7), limit, "prompt")
-    assert ("16, all that the KV store holds" in str(caught.value)) == limit.of_store
+    message = str(caught.value)
+    assert message.startswith("This model's maximum context length is 16 tokens. However, ")
+    assert message.endswith("16 tokens are all that the KV store holds") == limit.of_store

@@ -62,10 +62,13 @@ def test_the_refused_are_told_when_there_will_be_room_at_the_measured_rate() -> 
     some.left(RequestId("0"))
     some.stepped(10.0)  # a request and 50 tokens in 10 s
     some.joined(RequestId("3"), "a", 50, now_s=9.0)
+    assert refusal(some, 1).retry_after_s == pytest.approx(30), "three wait before it"
+    for id in ("1", "2"):
+        some.admitted(RequestId(id))
     assert refusal(some, 1).retry_after_s == pytest.approx(10)
     assert refusal(some, 1, 1).retry_after_s == pytest.approx(20)
     some.left(RequestId("1"))
-    assert refusal(some, 25).retry_after_s == pytest.approx((100 + 25 - 100) / 5)
+    assert refusal(some, 75).retry_after_s == pytest.approx(10), "one request, 50 tokens, at 5/s"
 
 
 def test_a_tenant_is_told_to_come_back_at_its_share_of_the_rate() -> None:
@@ -73,13 +76,13 @@ def test_a_tenant_is_told_to_come_back_at_its_share_of_the_rate() -> None:
     some.left(RequestId("0"))
     some.stepped(10.0)  # a request and 50 tokens in 10 s
     some.joined(RequestId("3"), "a", 50, now_s=9.0)
-    assert refusal(some, 1).retry_after_s == pytest.approx(10)
+    assert refusal(some, 1).retry_after_s == pytest.approx(30)
     some.joined(RequestId("b0"), "b", 50, now_s=9.0)
-    assert refusal(some, 1).retry_after_s == pytest.approx(20)
+    assert refusal(some, 1).retry_after_s == pytest.approx(60)
     some.left(RequestId("1"))
-    assert refusal(some, 25).retry_after_s == pytest.approx(2 * (100 + 25 - 100) / 5)
+    assert refusal(some, 25).retry_after_s == pytest.approx(2 * 100 / 5)
     some.admitted(RequestId("b0"))
-    assert refusal(some, 25).retry_after_s == pytest.approx((100 + 25 - 100) / 5)
+    assert refusal(some, 25).retry_after_s == pytest.approx(100 / 5)
 
 
 def test_the_wait_that_is_told_is_bounded() -> None:

@@ -17,9 +17,10 @@ from core.errors import EngineDead, EngineStarting, ModelError, ShuttingDown
 from core.machine import Peaks
 from core.request import FinishReason, RequestId, SamplingParams
 from core.settings import EngineSettings
-from core.wire import Fault, Idle, Ready, StepReport, Submit
+from core.wire import Fault, Idle, Ping, Ready, StepReport, Submit
+from engine.loop import EngineLoop
 from server.engines import supervisor as module
-from server.engines.supervisor import Supervisor
+from server.engines.supervisor import Supervisor, cause_of
 from tests.fakes_engine import GatedRunner, ScriptedLauncher, refusal, write_model_dir
 from tests.fakes_listener import FakeListener
 from tests.patience import PATIENCE_S
@@ -257,6 +258,59 @@ def test_an_engine_that_stands_still_is_refused_work_ended_and_replaced(
             gated.open()
             await stage.until(lambda: stage.supervisor.ready)
             assert stage.books.starts == 2
+
+    run(test())
+
+
+def test_an_engine_that_freezes_while_it_has_no_work_is_replaced(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers, handle = False, EngineLoop._handle
+
+    def deaf(loop: EngineLoop, message: Any) -> None:
+        if answers or not isinstance(message, Ping):
+            handle(loop, message)
+
+    monkeypatch.setattr(EngineLoop, "_handle", deaf)
+    monkeypatch.setattr(module, "STALL_S", 0.2)
+
+    async def test() -> None:
+        nonlocal answers
+        async with Stage(folder) as stage:
+            await stage.until(lambda: stage.supervisor.ready)
+            await stage.until(lambda: not stage.supervisor.healthy)
+            answers = True
+            await stage.until(lambda: stage.books.starts == 2 and stage.supervisor.ready)
+
+    run(test())
+    assert "it said nothing for 0 s, and was killed by this server" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "killed", "words"),
+    [
+        (0, False, "exit status 0"),
+        (3, False, "exit status 3"),
+        (-11, False, "SIGSEGV"),
+        (-9, False, "SIGKILL, from outside: the system kills a process so where memory runs out"),
+        (-9, True, "it did not exit, and was killed by this server"),
+        (-64, False, "SIGRTMAX"),
+        (-100, False, "signal 100"),
+    ],
+)
+def test_the_log_says_why_an_engine_ended(status: int, killed: bool, words: str) -> None:
+    assert words in cause_of(status, killed)
+
+
+def test_an_end_without_delay_kills_the_engine_and_tells_its_streams(folder: Path) -> None:
+    async def test() -> None:
+        gated = GatedRunner()
+        async with Stage(folder, gated) as stage:
+            await stage.until(lambda: stage.supervisor.ready)
+            heard = stage.submit("a", 100)
+            stage.supervisor.end_now()
+            assert isinstance(await heard.end(), ShuttingDown)
+            await stage.running
 
     run(test())
 

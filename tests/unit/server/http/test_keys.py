@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from core.errors import SettingsError
@@ -87,3 +89,46 @@ def test_a_space_in_a_flag_or_in_the_file_does_not_make_two_keys_of_one() -> Non
         resolve({"api_key": ["alice=1 2"]}, {}, {}, "")
     with pytest.raises(SettingsError, match=r"^a\.toml: api_key: key 1 of 1"):
         resolve({}, {}, {"api_key": "alice=1 2"}, "a.toml")
+
+
+def test_keys_come_from_a_file_too_and_the_scrape_key_must_be_another(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("# of the tenants\nalice=one\n\n  bob=two\n")
+    http = resolve({"api_key_file": str(file), "api_key": ["k"]}, {}, {}, "").http
+    ring = Keyring(http.api_key)
+    assert [ring.tenant_of(f"Bearer {key}") for key in ("one", "two", "k")] == [
+        "alice",
+        "bob",
+        "default",
+    ]
+    with pytest.raises(SettingsError, match="no tenant's key"):
+        Keyring(http.api_key, "two")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"a=1\na=2\n", "key 2 of 2: its name is taken"), (b"\xff", "not UTF-8"), (b"", "empty")],
+)
+def test_a_file_of_keys_that_cannot_be_used_is_refused_and_shows_none(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    file = tmp_path / "keys"
+    file.write_bytes(content)
+    with pytest.raises(SettingsError, match=f"--api-key-file: .*{words}"):
+        resolve({"api_key_file": str(file)}, {}, {}, "")
+
+
+def test_a_missing_file_of_keys_is_refused_by_name() -> None:
+    with pytest.raises(SettingsError, match="--api-key-file: cannot read /no/keys: No such file"):
+        resolve({"api_key_file": "/no/keys"}, {}, {}, "")
+
+
+def test_a_key_on_the_command_line_is_warned_of_without_being_shown(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    read_settings(build_parser().parse_args(["serve", "--api-key", "s3cret"]), {})
+    said = capsys.readouterr().err
+    assert "--api-key on the command line is shown" in said
+    assert "s3cret" not in said
+    read_settings(build_parser().parse_args(["serve"]), {"FLOORLINE_API_KEY": "s3cret"})
+    assert capsys.readouterr().err == ""

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from core.errors import ContextLengthExceeded, InvalidValue
 from engine.checkpoint.tokenizer import BytePairVocabulary, byte_alphabet, byte_pair_tokenizer
-from server.limits.text_bound import TextLimit, longest_token_bytes
+from server.limits.text_bound import ContextLimit, TextLimit, longest_token_bytes
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
@@ -104,6 +104,6 @@ def test_a_text_is_refused_from_its_first_byte_above_the_limit() -> None:
     for text in ("éééa", "a" * 7):
         with pytest.raises(InvalidValue, match="longer than 6 bytes"):
             limit.check(text, "prompt")
-    with pytest.raises(ContextLengthExceeded, match="context limit is 3") as caught:
-        TextLimit(6, "3").check("a" * 7, "messages")
+    with pytest.raises(ContextLengthExceeded, match="context length is 3") as caught:
+        TextLimit(6, ContextLimit(3)).check("a" * 7, "messages")
     assert caught.value.param == "messages"

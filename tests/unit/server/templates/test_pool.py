@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import ContextLengthExceeded, TemplateFailed
 from server.limits.off_loop import OffLoop
-from server.limits.text_bound import TextLimit
+from server.limits.text_bound import ContextLimit, TextLimit
 from server.templates.chat_template import ChatTemplate
 from server.templates.pool import Templates
 from tests.patience import PATIENCE_S
@@ -83,13 +83,13 @@ HUGE = "{% for i in range(3000) %}{{ 'x' * 10000 }}{% endfor %}"
 
 @pytest.mark.parametrize("source", [HUGE, "{{ 'x' * 5000000 }}", "{{ 'é' * 524289 }}"])
 def test_what_a_template_writes_is_bounded_and_the_limit_named(source: str) -> None:
-    limit = TextLimit(2**20, "512")
+    limit = TextLimit(2**20, ContextLimit(512))
 
     async def use(templates: Templates) -> None:
-        with pytest.raises(ContextLengthExceeded, match=r"1048576 bytes.*is 512") as caught:
+        with pytest.raises(ContextLengthExceeded, match=r"is 512.*1048576 bytes") as caught:
             await templates.render_own(own(source), {}, limit, False)
         assert caught.value.param == "messages"
-        with pytest.raises(ContextLengthExceeded, match=r"1048576 bytes.*is 512") as caught:
+        with pytest.raises(ContextLengthExceeded, match=r"is 512.*1048576 bytes") as caught:
             await templates.render_callers(source, {}, {}, limit, False)
         assert caught.value.param == "chat_template"
 

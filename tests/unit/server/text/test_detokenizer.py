@@ -79,3 +79,28 @@ def test_nothing_follows_a_stop() -> None:
     assert [detokenizer.push(byte) for byte in b"abc"] == ["a", "", ""]
     assert detokenizer.stop is not None
     assert detokenizer.close() == ""
+
+
+def stopped(text: str, stops: list[str], least: int) -> tuple[str, str | None]:
+    """Cut a whole text at the first stop string to be completed behind `least` characters."""
+    for end in range(least + 1, len(text) + 1):
+        hits = [stop for stop in stops if text[:end].endswith(stop)]
+        if hits:
+            longest = max(hits, key=len)
+            return text[: end - len(longest)], longest
+    return text, None
+
+
+@given(st.text("ab\n", max_size=20), STOPS, st.integers(0, 8))
+def test_a_stop_begun_before_min_tokens_and_completed_after_them_is_found(
+    text: str, stops: list[str], least: int
+) -> None:
+    detokenizer = Detokenizer(BYTES, stops, keep_stop=False, min_tokens=least)
+    joined = "".join([*map(detokenizer.push, text.encode()), detokenizer.close()])
+    assert (joined, detokenizer.stop) == stopped(text, stops, least)
+
+
+def test_a_stop_completed_before_min_tokens_is_text_also_where_a_longer_one_may_follow() -> None:
+    detokenizer = Detokenizer(BYTES, ["b", "abc"], keep_stop=False, min_tokens=2)
+    assert "".join(map(detokenizer.push, b"abx")) == "abx"
+    assert detokenizer.stop is None

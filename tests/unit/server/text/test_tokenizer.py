@@ -20,6 +20,7 @@ from server.limits.text_bound import TextLimit
 from server.templates.chat_template import ChatTemplate, RenderedTooLong
 from server.templates.pool import Templates
 from server.text.detokenizer import Detokenizer
+from server.text.prompts import MAX_SPELLINGS, bad_word_ids
 from server.text.token_bytes import token_bytes
 from server.text.tokenizer import ModelTokenizer
 from tests.fakes_engine import CHAT_TEMPLATE, EOS, IM_END, IM_START, MODEL, write_model_dir
@@ -39,10 +40,11 @@ def tokenizer(tmp_path: Path) -> ModelTokenizer:
 def encode_chat(tokenizer: ModelTokenizer, messages: Any, **fields: Any) -> tuple[int, ...]:
     talk = ChatPrompt(messages=tuple(messages), variables={}, **fields)
     script = tokenizer.script(talk)
-    template = tokenizer.template
-    if talk.template is not None:
-        template = ChatTemplate(talk.template, {}, TIMEOUT_S)
-    assert template is not None
+    source, tokens = talk.template, {}
+    if script.template is not None:
+        source, tokens = script.template.source, script.template.tokens
+    assert source is not None
+    template = ChatTemplate(source, tokens, TIMEOUT_S, script.marks)
     rendered = template.render(script.variables, MOST.bytes).decode()
     return tokenizer.encode_script(rendered, script.marked, talk, MOST)
 
@@ -223,3 +225,108 @@ def test_templates_may_refer_to_tokens_and_write_json() -> None:
         "{{ bos_token }}{{ messages | tojson }}", {"bos_token": "<s>"}, TIMEOUT_S
     )
     assert template.render({"messages": [{"a": "ü"}]}, 100).decode() == '<s>[{"a": "ü"}]'
+
+
+def test_a_template_of_its_own_is_chosen_where_tools_are_given(tmp_path: Path) -> None:
+    folder = write_model_dir(tmp_path)
+    (folder / "chat_template.jinja").write_text("plain")
+    file = folder / "additional_chat_templates" / "tool_use.jinja"
+    file.parent.mkdir()
+    file.write_text("with {{ tools | length }}")
+    tokenizer = ModelTokenizer.load(folder, MODEL)
+    assert bytes(encode_chat(tokenizer, USER)) == b"plain"
+    assert bytes(encode_chat(tokenizer, USER, use=ToolUse((TOOL,)))) == b"with 1"
+    assert bytes(encode_chat(tokenizer, USER, use=ToolUse((TOOL,)), template="own")) == b"own"
+
+
+def test_templates_by_name_are_read_from_the_tokenizers_config(tmp_path: Path) -> None:
+    folder = write_model_dir(tmp_path)
+    (folder / "chat_template.jinja").unlink()
+    named = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
+    tokenizer = ModelTokenizer.load(folder, MODEL)
+    assert bytes(encode_chat(tokenizer, USER)) == b"plain"
+    assert bytes(encode_chat(tokenizer, USER, use=ToolUse((TOOL,)))) == b"tools"
+
+
+LOOKS = "{% if '<|eos|>' in messages[0].content %}{{ messages[0].content.split('<|eos|>')[-1] }}"
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_template_sees_the_special_tokens_that_it_looks_for_and_they_stay_text(
+    tmp_path: Path, own: bool
+) -> None:
+    folder = write_model_dir(tmp_path)
+    source = LOOKS + "<|eos|>{% endif %}"
+    (folder / "chat_template.jinja").write_text(source if own else "unused")
+    tokenizer = ModelTokenizer.load(folder, MODEL)
+    messages = [{"role": "user", "content": "a<|eos|>b<|bos|>"}]
+    ids = encode_chat(tokenizer, messages, template=None if own else source)
+    assert ids == (*b"b<|bos|>", EOS)
+
+
+@pytest.mark.parametrize(
+    ("source", "roles"),
+    [("{{ messages[0].role }}", b"system"),
+     ("{{ messages[0].role }}{% if messages[0].role == 'developer' %}!{% endif %}", b"developer!")],
+)  # fmt: skip
+def test_a_developer_is_the_system_where_the_template_knows_no_such_role(
+    tokenizer: ModelTokenizer, source: str, roles: bytes
+) -> None:
+    messages = [{"role": "developer", "content": "a"}]
+    assert bytes(encode_chat(tokenizer, messages, template=source)) == roles
+
+
+def test_an_assistant_that_said_nothing_has_no_content_or_null_where_the_template_asks(
+    tokenizer: ModelTokenizer,
+) -> None:
+    messages = [{"role": "assistant", "tool_calls": [CALL]}]
+    asks = "{% if messages[0]['content'] is none %}none{% endif %}"
+    assert bytes(encode_chat(tokenizer, messages, template=asks)) == b"none"
+    assert encode_chat(tokenizer, messages, template="{{ messages[0].content }}") == ()
+
+
+def test_a_cut_call_is_written_back_as_it_was_said(tokenizer: ModelTokenizer) -> None:
+    cut = {**CALL, "function": {"name": "f", "arguments": '{"a": 1'}}
+    messages = [*USER, {"role": "assistant", "tool_calls": [cut]}]
+    text = bytes_of(encode_chat(tokenizer, messages, use=ToolUse((TOOL,)))).decode()
+    assert '<tool_call>\n{"name": "f", "arguments": {"a": 1}\n</tool_call>' in text
+
+
+def _pairs(*merges: str) -> ModelTokenizer:
+    """Bytes, and the texts that merges make of them."""
+    from tokenizers import decoders, pre_tokenizers
+
+    vocab = {one: at for at, one in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    pairs = [(merge[:-1], merge[-1]) for merge in merges]
+    vocab |= {merge: len(vocab) + at for at, merge in enumerate(merges)}
+    described = Tokenizer(models.BPE(vocab=vocab, merges=pairs))
+    described.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    described.decoder = decoders.ByteLevel()
+    return ModelTokenizer(described, len(vocab), None, hidden=())
+
+
+def test_a_bad_word_is_banned_in_every_spelling() -> None:
+    tokenizer = _pairs("ab", "abc", "Ġa", "Ġab")
+    spelled = bad_word_ids(["abc"], tokenizer)
+    texts = {tuple(tokenizer.token_text(id) for id in ids) for ids in spelled}
+    joined = {("abc",), ("ab", "c"), ("a", "b", "c"), (" ab", "c"), (" a", "b", "c")}
+    assert texts == joined | {(" ", "abc")}  # the tokenizer's own, after a space
+    own = [tokenizer.encode_word("abc"), tokenizer.encode_word(" abc")]
+    assert list(spelled[:2]) == own
+
+
+def test_bad_words_share_a_bounded_number_of_spellings() -> None:
+    tokenizer = _pairs("aa", "aaa", "aaaa")
+    words = ["a" * size for size in range(20, 64)]
+    assert 2 * len(words) <= len(bad_word_ids(words, tokenizer)) <= MAX_SPELLINGS + 2 * len(words)
+
+
+def test_a_cut_call_is_an_object_for_a_template_that_walks_through_arguments(
+    tokenizer: ModelTokenizer,
+) -> None:
+    cut = {**CALL, "function": {"name": "f", "arguments": '{"a": 1'}}
+    messages = [{"role": "assistant", "tool_calls": [cut]}]
+    each = "{% for key, value in messages[0].tool_calls[0].function.arguments|items %}"
+    ids = encode_chat(tokenizer, messages, template=each + "{{ key }}={{ value }}{% endfor %}")
+    assert bytes(ids) == b'arguments={"a": 1'

@@ -6,7 +6,7 @@ import itertools
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.text.tool_parser import ToolCallParser
@@ -89,3 +89,56 @@ def test_any_arguments_come_through(arguments: dict[str, str | int]) -> None:
     written = json.dumps(arguments, ensure_ascii=False)
     text = call(json.dumps({"name": "f"})[:-1] + f', "arguments": {written}}}')
     assert read(list(text)) == ("", [("f", written)])
+
+
+@pytest.mark.parametrize(
+    ("text", "content", "calls"),
+    [
+        (call(F[:-1]) + " and more", " and more", [("f", '{"a": 1}')]),
+        (f"<tool_call>{F[:-1]}</tool_call>\n{call(F)}", "", [("f", '{"a": 1}')] * 2),
+        (call('{"name": "f", "arguments": {"a": 1') + "x", "x", [("f", '{"a": 1')]),
+        ('<tool_call>{"name": "f", "arguments": {"a": 1 oops}}</tool_call> x', "oops}} x",
+         [("f", '{"a": 1')]),
+        (f"<tool_call>{F}\n</tool_c", "", [("f", '{"a": 1}')]),
+        (f"<tool_call>{F}<", "", [("f", '{"a": 1}')]),
+        (f"<tool_call>{F[:-1]}\n</too", "", [("f", '{"a": 1}')]),
+        (f"<tool_call>\n<tool_call>{F}</tool_call>", "<tool_call>", [("f", '{"a": 1}')]),
+        ("So:\n\n<tool_call>no", "So:\n\n<tool_call>no", []),
+        ('<tool_call>{"name": "f", "parameters": {"b": 2}, "arguments": {"a": 1}}', "",
+         [("f", '{"b": 2}')]),
+        ('<tool_call>{"name": "f", "arguments": {"a": 1}, "arguments": {"b": 2}}', "",
+         [("f", '{"a": 1}')]),
+        ('<tool_call>{"name": "f", "arguments": {"name": "g", "arguments": {}}}', "",
+         [("f", '{"name": "g", "arguments": {}}')]),
+    ],
+)  # fmt: skip
+def test_a_broken_call_swallows_nothing_and_no_tag_is_shown(
+    text: str, content: str, calls: list[tuple[str, str]]
+) -> None:
+    assert read([text]) == (content, calls)
+
+
+broken = st.sampled_from(
+    ["<tool_call>", "</tool_call>", '{"name": "f"', ', "arguments": ', '{"a": 1', "}", "}\n", " ",
+     '"', "\\", "[", ",", "1e", "tru", "<", "</tool", "ü", '{"arguments": {}', ', "name": "g"',
+     "text"]
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(st.lists(broken, max_size=12))
+def test_broken_calls_are_read_alike_at_every_cut(parts: list[str]) -> None:
+    text = "".join(parts)
+    whole = read([text])
+    assert read(list(text)) == whole
+    for at in range(len(text)):
+        assert read([text[:at], text[at:]]) == whole
+
+
+def test_an_answer_by_a_schema_is_text_unless_it_begins_with_a_call() -> None:
+    text = json.dumps({"x": call(F)})
+    parser = ToolCallParser("call_", calls_first=True)
+    assert (parser.push(text).content, parser.close().content, parser.calls) == (text, "", 0)
+    parser = ToolCallParser("call_", calls_first=True)
+    parser.push(call(F))
+    assert parser.calls == 1
