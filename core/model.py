@@ -43,20 +43,26 @@ class TensorRole(StrEnum):
     VECTOR = "vector"  # norms and biases; always fp32; read whole, once per step
     LM_HEAD = "lm_head"  # read whole, once per step with logits
     TIED = "tied"  # embedding and lm_head in one tensor
+    EXPERT = "expert"  # of each token's step, some of its copies
+    TABLE = "table"  # one row read per token, as of an embedding
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One weight of `rows` × `columns` (N output × K input features; a vector is 1 × K)."""
+    """One weight of `rows` × `columns` (N output × K input features; a vector is 1 × K).
+
+    An expert's has as many `copies` as there are experts.
+    """
 
     name: str
     rows: int
     columns: int
     role: TensorRole
+    copies: int = 1
 
     @property
     def parameters(self) -> int:
-        return self.rows * self.columns
+        return self.copies * self.rows * self.columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from core.anatomy.parts import Anatomy, KVSpec
 from core.formats import KVFormat, MatrixFormat, Storage
 from core.model import ModelConfig, TensorRole, TensorSpec
 
@@ -65,10 +66,10 @@ def tensor_bytes(spec: TensorSpec, storage: Storage) -> int:
     if spec.role is TensorRole.VECTOR:
         return stored_bytes(spec.rows, spec.columns, MatrixFormat.FP32)
     kind = storage.format_of(spec.name)
-    return stored_bytes(spec.rows, spec.columns, kind, storage.panels)
+    return spec.copies * stored_bytes(spec.rows, spec.columns, kind, storage.panels)
 
 
-def weight_bytes(config: ModelConfig, storage: Storage) -> dict[TensorRole, int]:
+def weight_bytes(config: ModelConfig | Anatomy, storage: Storage) -> dict[TensorRole, int]:
     """Sum the bytes of all weights by role; only roles that the model has.
 
     Invariant: equals the bytes of the tensors that the engine allocates.
@@ -79,10 +80,16 @@ def weight_bytes(config: ModelConfig, storage: Storage) -> dict[TensorRole, int]
     return sums
 
 
+def store_bytes_per_token(store: KVSpec, kv: KVFormat) -> int:
+    """Size what one token leaves in a store, scales included."""
+    vectors = store.kv_heads * (1 + (store.value_dim > 0))
+    return store.numbers * _KV_ELEMENT_BYTES[kv] + vectors * _KV_SCALE_BYTES[kv]
+
+
 def kv_bytes_per_token_and_layer(config: ModelConfig, kv: KVFormat) -> int:
     """Size one token's keys and values in one layer, scales included."""
-    vector_bytes = config.head_dim * _KV_ELEMENT_BYTES[kv] + _KV_SCALE_BYTES[kv]
-    return 2 * config.num_kv_heads * vector_bytes
+    store = KVSpec(config.num_kv_heads, config.head_dim, config.head_dim)
+    return store_bytes_per_token(store, kv)
 
 
 def kv_bytes_per_token(config: ModelConfig, kv: KVFormat) -> int:

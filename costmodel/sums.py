@@ -5,90 +5,144 @@ Who plans, paces and accounts reads the same numbers. It knows no peaks and no c
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
+from core.anatomy.parts import Anatomy, KVSpec, anatomy_of
 from core.formats import KVFormat, Storage
 from core.model import ModelConfig, TensorRole
 from core.wire import SharedRun, SliceRecord
 from costmodel.slices import Ran, Slices, slices_of
 from costmodel.split import Count, Ints
-from costmodel.storage import kv_bytes_per_token_and_layer, row_bytes, weight_bytes
+from costmodel.storage import row_bytes, store_bytes_per_token, weight_bytes
 from costmodel.work import Work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTotals:
-    """The two terms of a step's bytes, and its FLOPs."""
+    """The terms of a step's bytes, and its FLOPs."""
 
     weight_bytes: int
-    kv_bytes: int
+    kv_bytes: int = 0
+    state_bytes: int = 0
     flops: int
 
     @property
     def bytes(self) -> int:
-        return self.weight_bytes + self.kv_bytes
+        return self.weight_bytes + self.kv_bytes + self.state_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """Layers whose attention is alike. A layer that reads another's store adds no bytes."""
+
+    window: int | None
+    layers: int
+    kv_bytes: int  # of one token in one layer
+    flops_per_pair: int  # in one layer
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertSums:
+    """Of `count` experts a token takes `top_k`; `each_bytes` is one of them in all layers."""
+
+    count: int
+    top_k: int
+    each_bytes: int
+
+    def spread_bytes(self, tokens: int) -> int:
+        """Size what a step of `tokens` reads beyond `top_k` experts if all are chosen alike."""
+        missed = (1 - self.top_k / self.count) ** tokens
+        return round((self.count * (1 - missed) - self.top_k) * self.each_bytes)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelSums:
     """A model at one storage of its weights and one of its KV.
 
-    Built from the same `ModelConfig` that builds the network, or by hand for a plan.
+    Built from the same `ModelConfig` that builds the network; for a plan from any anatomy, or by
+    hand. What says "alike" holds for models whose layers are, as those that we serve.
     """
 
     parameters: int
     stored_bytes: int
-    layers_bytes: int  # read whole by each step
+    layers_bytes: int  # read whole by each step; of experts as many as one token takes
     lm_head_bytes: int  # and by each step with logits
     embedding_row_bytes: int  # for each distinct token
-    kv_layer_bytes: int  # of one token in one layer
-    layers: int
-    layers_by_window: tuple[tuple[int | None, int], ...]
+    groups: tuple[LayerGroup, ...]
     linear_flops_per_token: int
     lm_head_flops_per_row: int
-    attention_flops_per_pair: int  # and per layer
+    state_bytes: int = 0  # of a request; read and written by each of its steps
+    experts: ExpertSums | None = None
 
     @classmethod
     def of(cls, config: ModelConfig, storage: Storage, kv: KVFormat) -> ModelSums:
         """Sum up a model in formats that we store."""
         return cls.sized(
-            config,
+            anatomy_of(config),
             weight_bytes(config, storage),
             row_bytes(config.hidden_size, storage.format_of("embed")),
-            kv_bytes_per_token_and_layer(config, kv),
+            partial(store_bytes_per_token, kv=kv),
         )
 
     @classmethod
     def sized(
         cls,
-        config: ModelConfig,
+        anatomy: Anatomy,
         stored: Mapping[TensorRole, int],
-        embedding_row_bytes: int,
-        kv_layer_bytes: int,
+        token_row_bytes: int,
+        store_bytes: Callable[[KVSpec], int],
     ) -> ModelSums:
-        """Sum up a model whose bytes are known."""
-        matrices = sum(s.parameters for s in config.tensors() if s.role is TensorRole.MATRIX)
+        """Sum up a model whose bytes are known; `token_row_bytes` of all that is looked up."""
+        expert_bytes = stored.get(TensorRole.EXPERT, 0)
+        experts = None
+        if anatomy.experts:
+            each = expert_bytes // anatomy.experts
+            experts = ExpertSums(anatomy.experts, anatomy.top_k, each)
+        chosen = experts.top_k * experts.each_bytes if experts else 0
         return cls(
-            parameters=config.parameters,
+            parameters=anatomy.parameters,
             stored_bytes=sum(stored.values()),
-            layers_bytes=stored[TensorRole.MATRIX] + stored[TensorRole.VECTOR],
+            layers_bytes=stored[TensorRole.MATRIX] + stored[TensorRole.VECTOR] + chosen,
             lm_head_bytes=stored.get(TensorRole.LM_HEAD, 0) + stored.get(TensorRole.TIED, 0),
-            embedding_row_bytes=embedding_row_bytes,
-            kv_layer_bytes=kv_layer_bytes,
-            layers=config.num_layers,
-            layers_by_window=tuple(Counter(config.sliding_window).items()),
-            linear_flops_per_token=2 * matrices,
-            lm_head_flops_per_row=2 * config.vocab_size * config.hidden_size,
-            attention_flops_per_pair=4 * config.num_heads * config.head_dim,
+            embedding_row_bytes=token_row_bytes,
+            groups=_groups(anatomy, store_bytes),
+            linear_flops_per_token=2 * anatomy.token_parameters,
+            lm_head_flops_per_row=2 * anatomy.vocab_size * anatomy.hidden_size,
+            state_bytes=anatomy.state_bytes,
+            experts=experts,
         )
 
-    @property
+    @cached_property
+    def layers(self) -> int:
+        """Count the layers with attention."""
+        return sum(group.layers for group in self.groups)
+
+    @cached_property
+    def layers_by_window(self) -> tuple[tuple[int | None, int], ...]:
+        counts: Counter[int | None] = Counter()
+        for group in self.groups:
+            counts[group.window] += group.layers
+        return tuple(counts.items())
+
+    @cached_property
     def kv_token_bytes(self) -> int:
-        return self.layers * self.kv_layer_bytes
+        return sum(group.layers * group.kv_bytes for group in self.groups)
+
+    @cached_property
+    def kv_layer_bytes(self) -> int:
+        """Size one token in one layer, of layers that are alike."""
+        return self.groups[0].kv_bytes
+
+    @cached_property
+    def attention_flops_per_pair(self) -> int:
+        """Count a pair's FLOPs in one layer, of layers that are alike."""
+        return self.groups[0].flops_per_pair
 
     @property
     def step_weight_bytes(self) -> int:
@@ -120,15 +174,17 @@ class ModelSums:
 
         A true lower bound: of the input embedding one row is counted, as if all tokens were alike.
         """
-        seen = 0
-        for window, layers in self.layers_by_window:
-            hidden = hidden_tokens(context, window)
+        kv_bytes = requests * tokens * self.kv_token_bytes
+        for group in self.groups:
+            hidden = hidden_tokens(context, group.window)
             common = max(shared - hidden, 0)
-            seen += layers * (common + requests * (context - hidden - common))
+            seen = common + requests * (context - hidden - common)
+            kv_bytes += group.layers * group.kv_bytes * seen
         flops = tokens * self.linear_flops_per_token + rows * self.lm_head_flops_per_row
         return StepTotals(
             weight_bytes=self.least_weight_bytes,
-            kv_bytes=seen * self.kv_layer_bytes + requests * tokens * self.kv_token_bytes,
+            kv_bytes=kv_bytes,
+            state_bytes=requests * self.state_bytes * (2 if context else 1),
             flops=requests * (flops + self.attention_flops(context, tokens)),
         )
 
@@ -158,22 +214,40 @@ class ModelSums:
 
     def attention_flops(self, start: Count, length: Count) -> Count:
         """Count causal attention of `length` new tokens after `start` known ones, all layers."""
-        pairs = start * 0
-        for window, layers in self.layers_by_window:
-            pairs = pairs + layers * attended_pairs(start, length, window)
-        return pairs * self.attention_flops_per_pair
+        flops = start * 0
+        for group in self.groups:
+            pairs = attended_pairs(start, length, group.window)
+            flops = flops + group.layers * group.flops_per_pair * pairs
+        return flops
 
     def _kv_read_bytes(self, slices: Slices) -> Ints:
         read_bytes = slices.start * 0
-        for window, layers in self.layers_by_window:
-            token_bytes = layers * self.kv_layer_bytes
-            hidden = hidden_tokens(slices.start, window)
+        for group in self.groups:
+            token_bytes = group.layers * group.kv_bytes
+            hidden = hidden_tokens(slices.start, group.window)
             read_bytes += (slices.start - hidden) * token_bytes
             for step, shared in enumerate(slices.shared):
                 if shared:
                     own = slice(*slices.first[step : step + 2])
                     read_bytes[own] += _shared_bytes(hidden[own].tolist(), shared, token_bytes)
         return read_bytes
+
+
+def _groups(anatomy: Anatomy, store_bytes: Callable[[KVSpec], int]) -> tuple[LayerGroup, ...]:
+    """Sum layers up by what they read: a store once, at the widest window of its readers."""
+    reach: dict[int, float] = {}
+    for layer in anatomy.attentions:
+        width = math.inf if layer.window is None else layer.window
+        reach[layer.store] = max(reach.get(layer.store, 0), width)
+    counts: Counter[tuple[int | None, int, int]] = Counter()
+    for layer in anatomy.attentions:
+        width = math.inf if layer.window is None else layer.window
+        reads = reach.get(layer.store) == width
+        if reads:
+            del reach[layer.store]
+        kv_bytes = store_bytes(anatomy.stores[layer.store]) if reads else 0
+        counts[layer.window, kv_bytes, layer.flops_per_pair] += 1
+    return tuple(LayerGroup(window, n, kv, flops) for (window, kv, flops), n in counts.items())
 
 
 def attended_pairs(start: Count, length: Count, window: int | None) -> Count:

@@ -12,9 +12,10 @@ from typing import Any
 
 from core.errors import SettingsError
 from core.inputs.options import named
+from lab.ask.options import add_plan_options
+from lab.ask.question import Question
 from lab.plan.answer import answer_question
 from lab.plan.figures import as_json
-from lab.plan.question import Question, add_options
 from lab.plan.text import render_plan
 from loadgen.load.spec import filename
 
@@ -23,7 +24,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     plan = commands.add_parser(
         "plan", help="predict what a model can do on a device, before anything is bought"
     )
-    add_options(plan)
+    add_plan_options(plan)
     plan.set_defaults(command=plan_command)
     lab = commands.add_parser(
         "lab", help="run the experiments that teach the arithmetic, on this machine"

@@ -20,13 +20,13 @@ from core.children import python_child
 from core.errors import SettingsError
 from core.inputs.quantities import counted, scaled
 from costmodel.planning.sizes import Width
+from lab.ask.describe import describe
 from lab.experiments import EXPERIMENTS
 from lab.experiments.base import Bench, Experiment
 from lab.experiments.widths import Widths
 from lab.measure.outcome import LabResult
 from lab.measure.server import Server, serving
 from lab.measure.subject import Subject, peaks_of
-from lab.plan.describe import describe
 from lab.report import page_of, prediction_text, text_of
 from loadgen.report.summary import write_file
 

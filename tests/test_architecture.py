@@ -52,17 +52,10 @@ HOME_OF: dict[str, set[str]] = {  # heavy third parties, and the one place each 
 FOLDERS: dict[str, list[str]] = {  # inside a package, from the top down: imports go downward only
     "costmodel": ["planning", ""],
     "engine": [
-        "",
-        "load",
-        "step",
-        "forward",
-        "prepare",
-        "checkpoint",
-        "unpack",
-        "headers",
-        "machine",
+        *("", "load", "step", "forward", "prepare"),
+        *("checkpoint", "unpack", "headers", "machine"),
     ],
-    "lab": ["", "experiments", "plan", "measure"],
+    "lab": ["", "experiments", "plan", "ask", "measure"],
     "loadgen": ["", "show", "report", "run", "load"],
     "server": [
         *("cli", "http", "", "answers", "text", "templates"),

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from core.model import ModelConfig
+from core.anatomy.parts import Anatomy
+from core.model import TensorRole
 from costmodel.planning.scenario import Decoding, Scenario, Speculation
 from costmodel.planning.sizes import Size, Width
 
@@ -69,15 +70,28 @@ def levers(base: Scenario, batch: int, speculation: Speculation | None) -> Itera
 
 def _fewer_kv_heads(base: Scenario, batch: int) -> Iterator[Lever]:
     model = base.model
-    heads = model.kv_heads if isinstance(model, Size) else model.num_kv_heads
+    if isinstance(model, Size):
+        heads = model.kv_heads
+    else:
+        counts = {store.kv_heads for store in model.stores}
+        heads = counts.pop() if len(counts) == 1 else 1  # layers differ, or there are none
     factor = next((factor for factor in (4, 3, 2) if heads % factor == 0), 1)
     if factor > 1:
-        fewer = heads // factor
-        name = f"GQA: {heads} → {fewer} kv-heads"
-        yield Lever(name, KV_BYTES, replace(base, model=_with_kv_heads(model, fewer)), batch)
+        name = f"GQA: {heads} → {heads // factor} kv-heads"
+        fewer = replace(base, model=_with_fewer_kv_heads(model, factor))
+        yield Lever(name, KV_BYTES, fewer, batch)
 
 
-def _with_kv_heads(model: ModelConfig | Size, kv_heads: int) -> ModelConfig | Size:
+def _with_fewer_kv_heads(model: Anatomy | Size, factor: int) -> Anatomy | Size:
+    """Divide the kv-heads, and with them the rows of the keys' and values' matrices."""
     if isinstance(model, Size):
-        return replace(model, kv_heads=kv_heads)
-    return replace(model, num_kv_heads=kv_heads)
+        return replace(model, kv_heads=model.kv_heads // factor)
+    names = ("k_proj", "v_proj", "k_proj.bias", "v_proj.bias")
+    weights = []
+    for spec in model.weights:
+        if spec.name.endswith(names):
+            size = "columns" if spec.role is TensorRole.VECTOR else "rows"
+            spec = replace(spec, **{size: getattr(spec, size) // factor})
+        weights.append(spec)
+    stores = tuple(replace(s, kv_heads=s.kv_heads // factor) for s in model.stores)
+    return replace(model, weights=tuple(weights), stores=stores)

@@ -24,8 +24,14 @@ class ModelFigures:
     kv_bytes_at_concurrency: int | None = None
     weights_share_of_storage: float | None = None  # with the KV of one request
     weights_share_of_step: float | None = None  # of the bytes of a step at batch 1
-    crossover_tokens: int | None = None  # context × batch from which on KV is the larger
+    crossover_tokens: int | None = None  # context × batch whose KV is as large as all weights
     crossover_requests: float | None = None
+    crossover_read_tokens: int | None = None  # the same, of what a step reads; None is never
+    state_bytes_per_request: int | None = None  # of layers without keys
+    read_parameters: int | None = None  # by one token, where experts are chosen
+    experts: int | None = None
+    experts_per_token: int | None = None
+    bounds_every_step: bool = True  # False: more than is known here may be only looked up
     prefill_matrix_flops: int
     prefill_flops: int | None = None  # with attention
 
@@ -43,6 +49,7 @@ class PrefillFigures:
     memory_ms: float
     compute_ms: float | None
     regime: str | None
+    link_ms: float | None = None  # of several devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,9 @@ class DecodeFigures:
     floor_ms: float | None = None
     memory_ms: float | None = None
     compute_ms: float | None = None
+    link_ms: float | None = None
     regime: str | None = None
+    spread_itl_ms: float | None = None  # if tokens choose all experts alike
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,7 @@ class BatchGoal:
     goal_ms: float | None
     largest_batch: int | None
     binding: str | None
+    decided: bool = True  # False: a batch could do it, if less is read than is known here
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +128,7 @@ class ClaimFigures:
     tokens_per_s: float
     batch: int
     ceiling_tokens_per_s: float
-    possible: bool
+    possible: bool | None  # None: only if less is read than is known here
     efficiency: float | None
 
 
@@ -129,6 +139,9 @@ class DeviceFigures:
     bytes_per_s: float
     flops_per_s: float | None
     memory_bytes: float | None
+    devices: int
+    arithmetic: str
+    link_bytes_per_s: float | None
     price_usd_per_hour: float | None
     weights_fit: bool | None
     requests_that_fit: int | None

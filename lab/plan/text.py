@@ -10,11 +10,16 @@ from typing import Final
 
 from core.inputs.quantities import counted, ms, rate, scaled
 from lab.measure.columns import table
-from lab.plan.figures import ClaimFigures, DeviceFigures, PlanFigures
+from lab.plan.figures import ClaimFigures, DeviceFigures, ModelFigures, PlanFigures
 from lab.plan.tables import comparison, curve_rows, lever_rows
 
 _KV_FLAGS: Final = "--layers, --kv-heads and --head-dim"
 _UNFIT: Final = "if it fitted: "
+_LESS_READ: Final = "fewer parameters are read for each token than are given here"
+_BY_HAND: Final = (
+    "each token is taken to read all of them; --vocab and --hidden tell how much is only looked"
+    " up, --active-params how much experts leave out"
+)
 
 
 def render_plan(plan: PlanFigures) -> str:
@@ -31,16 +36,14 @@ def render_plan(plan: PlanFigures) -> str:
 def model_lines(plan: PlanFigures) -> list[str]:
     model, context, batch = plan.model, plan.context_tokens, plan.concurrency
     rows = [
-        ("model", f"{model.name}, {counted(model.parameters, 'parameter')}"),
+        ("model", f"{model.name}, {counted(model.parameters, 'parameter')}{_chosen(model)}"),
         ("weights", f"{scaled(model.weight_bytes, 'B')} in {model.weights}"
          f" ({counted(model.weight_bytes, 'byte')})"),
     ]  # fmt: skip
-    per_token, at_once, crossover = (
-        model.kv_bytes_per_token,
-        model.kv_bytes_at_concurrency,
-        model.crossover_tokens,
-    )
-    if per_token is None or at_once is None or crossover is None:
+    if not model.bounds_every_step:
+        rows.append(("by hand", _BY_HAND))
+    per_token, at_once = model.kv_bytes_per_token, model.kv_bytes_at_concurrency
+    if per_token is None or at_once is None:
         attention = "n/a"
         rows.append(("KV", f"n/a: unknown without {_KV_FLAGS}"))
     else:
@@ -54,13 +57,39 @@ def model_lines(plan: PlanFigures) -> list[str]:
              f" {batch:,} of them {scaled(at_once, 'B')}{more}"),
             ("share", f"weights are {model.weights_share_of_storage:.1%} of weights + KV of one"
              f" request, {model.weights_share_of_step:.1%} of the bytes of its step"),
-            ("crossover", f"KV passes the weights at context × batch ="
-             f" {counted(crossover, 'token')}"
-             f" ({model.crossover_requests:.1f} requests of this length)"),
+            ("crossover", crossover_line(plan)),
         ]  # fmt: skip
+        if model.state_bytes_per_request:
+            state = scaled(model.state_bytes_per_request, "B")
+            rows.append(("state", f"{state} a request, read and written by each step"))
     rows.append(("prefill", f"{model.prefill_matrix_flops:.3g} FLOPs of matrices,"
                  f" {attention} with attention"))  # fmt: skip
     return _labelled(rows)
+
+
+def _chosen(model: ModelFigures) -> str:
+    if model.experts is None or model.read_parameters is None:
+        return ""
+    read = counted(model.read_parameters, "parameter")
+    return f"; a token reads {read}: {model.experts_per_token} of {model.experts:,} experts"
+
+
+def crossover_line(plan: PlanFigures) -> str:
+    """Say when a step reads as many bytes of KV as of weights; then by all that is stored."""
+    model = plan.model
+    read, stored = model.crossover_read_tokens, model.crossover_tokens
+    if stored is None or model.crossover_requests is None:
+        return "none: no layer has keys"
+    by_storage = f"context × batch = {counted(stored, 'token')}"
+    requests = f"({model.crossover_requests:.1f} requests of this length)"
+    if read == stored:
+        return f"KV passes the weights at {by_storage} {requests}"
+    if read is None:
+        told = "a step never reads as much KV as weights: windows hide it"
+    else:
+        told = f"a step reads more KV than weights from {counted(read, 'token')} on"
+        told += f", {plan.concurrency:,} at once" if plan.concurrency > 1 else ""
+    return f"{told}; all KV passes all weights at {by_storage} {requests}"
 
 
 def _one_device(plan: PlanFigures, device: DeviceFigures) -> list[str]:
@@ -158,13 +187,17 @@ def ttft_line(plan: PlanFigures, device: DeviceFigures) -> str:
     least = "floor" if _kv_known(plan) else "at least"
     line = (
         f"{_unfit(first.fits)}{least} {ms(first.floor_ms)} alone"
-        f" ({by_bytes}, FLOPs{of_matrices} {ms(first.compute_ms)})"
+        f" ({by_bytes}, FLOPs{of_matrices} {ms(first.compute_ms)}{_links(device, first.link_ms)})"
     )
     if plan.concurrency == 1:
         return line
     unfit = _unfit(last.fits) if first.fits else ""
     at_once = f"{ms(last.floor_ms)} for the last of {plan.concurrency:,} at once"
     return f"{line}; {unfit}{at_once}"
+
+
+def _links(device: DeviceFigures, link_ms: float | None) -> str:
+    return f", links {ms(link_ms)}" if device.devices > 1 else ""
 
 
 def itl_line(plan: PlanFigures, device: DeviceFigures) -> str:
@@ -176,7 +209,10 @@ def itl_line(plan: PlanFigures, device: DeviceFigures) -> str:
         unfit = _unfit(decode.fits) if first.fits else ""
         line += f"; {unfit}{ms(decode.itl_ms)} at batch {decode.batch:,}"
     bound = f", bound by {decode.regime}" if _flops_known(device) else _rests_on(plan, device)
-    return f"{line}: {rate(decode.tokens_per_s)} tokens/s{bound}"
+    line = f"{line}: {rate(decode.tokens_per_s)} tokens/s{bound}"
+    if decode.spread_itl_ms and decode.batch > 1:
+        line += f"; {ms(decode.spread_itl_ms)} if all experts are chosen alike"
+    return line
 
 
 def goal_lines(plan: PlanFigures, device: DeviceFigures) -> list[str]:
@@ -185,7 +221,9 @@ def goal_lines(plan: PlanFigures, device: DeviceFigures) -> list[str]:
         lines.append(f"the memory holds a batch of {most:,}")
     if itl := goals.itl:
         goal, most = f"ITL {ms(itl.goal_ms)}{_drafts(device)}", itl.largest_batch
-        if most == 0:
+        if most == 0 and not itl.decided:
+            lines.append(f"{goal}: only if {_LESS_READ}")
+        elif most == 0:
             lines.append(f"{goal} is IMPOSSIBLE at any batch: {itl.binding} binds")
         elif not _kv_known(plan):
             lines.append(f"{goal}: n/a while KV is unknown")
@@ -218,6 +256,8 @@ def measured_line(plan: PlanFigures, device: DeviceFigures, found: ClaimFigures)
     if batch == 0:
         return f"{claim} is IMPOSSIBLE: the device cannot hold it"
     ceiling = rate(found.ceiling_tokens_per_s)
+    if found.possible is None:
+        return f"{claim} is above {ceiling} tokens/s{at_once}{rests}: only if {_LESS_READ}"
     return f"{claim} is IMPOSSIBLE: the floor allows {ceiling} tokens/s{at_once}{rests}"
 
 

@@ -16,4 +16,4 @@ def described(monkeypatch: pytest.MonkeyPatch) -> None:
     description = Description(
         model=TINYGPT, storage=MIXED, weights=WeightFormat.NATIVE, cache_bytes=32 * 2**20
     )
-    monkeypatch.setattr("lab.plan.question.describe", lambda name: description)
+    monkeypatch.setattr("lab.ask.model.describe", lambda name: description)

@@ -7,10 +7,10 @@ import json
 from typing import Any
 
 from core.formats import MatrixFormat, Storage
+from lab.ask.question import Question
 from lab.commands import add_commands
 from lab.plan.answer import answer_question
 from lab.plan.figures import as_json
-from lab.plan.question import Question
 from lab.plan.text import render_plan
 
 SEVEN_B = ("--params", "7e9", "--dtype", "bf16")

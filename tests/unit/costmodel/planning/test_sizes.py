@@ -51,7 +51,7 @@ def test_a_width_is_a_name_or_bits() -> None:
     assert Width.parse("4.5").bytes(16) == 9
     assert Width.parse("int4").bytes(3) == 2, "half a byte is not stored"
     for text in ("wide", "0", "-1", "nan", "65"):
-        with pytest.raises(SettingsError, match="no width"):
+        with pytest.raises(SettingsError, match="neither a width"):
             Width.parse(text)
 
 

@@ -8,13 +8,15 @@ import pytest
 
 from core.errors import SettingsError
 from core.settings import TelemetrySettings
-from lab.plan.values import parameters
+from lab.ask.values import parameters
 from loadgen.options import parser_of
 from server.cli.options import resolve
 from telemetry.objectives import resolve as telemetry_of
 from tests.unit.lab.plans import BILLION, SEVEN_B, asked, only, plan
 
-INT3 = "--weights: 'int3' is no width: one of fp32, bf16, fp16, fp8, int8, int4"
+INT3 = (
+    "--weights: 'int3' is neither a width (fp32, bf16, fp16, fp8, int8, int4) nor a number of bits"
+)
 
 
 @pytest.mark.parametrize(
@@ -46,13 +48,13 @@ INT3 = "--weights: 'int3' is no width: one of fp32, bf16, fp16, fp8, int8, int4"
         (("--device", "a100", "--params", "7x"), "from 1 to 1e15, such as 7e9 or 7B"),
         (("--device", "a100", "--params", "1.2345b", "--layers", "1e300"), "--layers: '1e300'"),
         (("--device", "a100", "--params", "0.5e0B"), "--params: '0.5e0B'"),
-        (("--device", "a100", "--weights", "int3"), f"{INT3}, or bits up to 64, as 4.5, or native"),
-        (("--device", "a100", "--params", "7B", "--weights", "int3"), f"{INT3}, or bits up to 64"),
-        (("--device", "a100", "--dtype", "-4"), "--dtype: '-4' is no width"),
-        (("--device", "a100", "--dtype", ""), "--dtype: '' is no width"),
-        (("--device", "a100", "--weights", ""), "--weights: '' is no width"),
-        (("--device", "a100", "--weights", "", "--dtype", "bf16"), "differ"),
-        (("--device", "a100", "--kv-dtype", "int9"), "--kv-dtype: 'int9' is no width"),
+        (("--device", "a100", "--weights", "int3"), INT3),
+        (("--device", "a100", "--params", "7B", "--weights", "int3"), INT3),
+        (("--device", "a100", "--dtype", "-4"), "--dtype: '-4' is neither a width"),
+        (("--device", "a100", "--dtype", ""), "--dtype: '' is neither a width"),
+        (("--device", "a100", "--weights", ""), "--weights: '' is neither a width"),
+        (("--device", "a100", "--weights", "", "--dtype", "bf16"), "--weights: ''"),
+        (("--device", "a100", "--kv-dtype", "int9"), "--kv-dtype: 'int9' is neither a width"),
         (("--device", "a100", "--weights", "int8", "--dtype", "bf16"), "differ"),
         (("--device", "a100", "--params", "7e9", "--weights", "native"), "--weights native: there"),
         (("--device", "a100", "--params", "7e9", "--dtype", "native"), "--dtype native: there"),
@@ -142,4 +144,4 @@ def test_plan_serve_and_loadgen_refuse_a_goal_alike(limit: str) -> None:
      ("134.515008m", 134_515_008), ("1T", 10**12), ("7e9", 7_000_000_000), ("12", 12)],
 )  # fmt: skip
 def test_parameters_are_counted_as_models_are_named(words: str, number: int) -> None:
-    assert parameters(words, "--params") == number
+    assert parameters(words) == number

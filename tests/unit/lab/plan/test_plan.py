@@ -154,13 +154,15 @@ def test_a_goal_finds_the_largest_batch_and_what_binds() -> None:
     assert roomy["itl"]["largest_batch"] == roomy["memory"]["largest_batch"] == 122
     assert roomy["itl"]["binding"] == "memory"
     tight = only(plan(*words, "--slo", "itl=10ms,ttft=100ms"))["goals"]
-    assert tight["itl"] == {"goal_ms": 10, "largest_batch": 11, "binding": "bandwidth"}
+    assert tight["itl"] == {
+        "goal_ms": 10, "largest_batch": 11, "binding": "bandwidth", "decided": True,
+    }  # fmt: skip
     assert tight["ttft"]["prompts_at_once"] == 2
     assert "IMPOSSIBLE at any batch" in text(*words, "--slo", "itl=5ms")
     short = (*SEVEN_B, "--layers", "32", "--kv-heads", "1", "--head-dim", "128", "--context", "16")
     compute = plan(*short, "--device", "a100", "--slo", "itl=10ms")
     assert only(compute)["goals"]["itl"] == {
-        "goal_ms": 10, "largest_batch": 222, "binding": "compute",
+        "goal_ms": 10, "largest_batch": 222, "binding": "compute", "decided": True,
     }  # fmt: skip
 
 
@@ -205,3 +207,40 @@ def test_the_page_shows_what_the_command_says() -> None:
     )
     assert shown is not None
     assert text(*shown[1].split()) == shown[2]
+
+
+def test_by_hand_forbids_only_what_no_such_model_could_do() -> None:
+    """Llama-3.1-8B reads 8.03e9 parameters but for an embedding of 128,256 × 4,096."""
+    eight = ("--params", "8.03e9", "--device", "h100", "--measured", "215")
+    bare, whole = only(plan(*eight)), only(plan(*eight, "--vocab", "128256", "--hidden", "4096"))
+    assert bare["measured"]["possible"] is None
+    assert "IMPOSSIBLE" not in text(*eight)
+    assert whole["measured"]["possible"] is True
+    assert whole["weights_alone"]["tokens_per_s"] == pytest.approx(223, abs=0.5)
+    assert only(plan(*eight[:-1], "270"))["measured"]["possible"] is False
+
+
+def test_experts_by_hand_are_read_by_their_active_parameters() -> None:
+    words = ("--params", "30.5e9", "--active-params", "3.35e9", "--experts", "8/128")
+    found = plan(*words, "--device", "H100")
+    assert only(found)["weights_alone"]["floor_ms"] == pytest.approx(2.0, abs=0.005)
+    assert found["model"]["weight_bytes"] == 61_000_000_000
+
+
+def test_narrow_weights_are_multiplied_at_their_own_rate() -> None:
+    words = (*SEVEN_B_HEADS[:2], *SEVEN_B_HEADS[4:], "--context", "4096", "--device", "h100")
+    wide = only(plan(*words))["prefill"]["alone"]["compute_ms"]
+    narrow = only(plan(*words, "--weights", "fp8"))["prefill"]["alone"]["compute_ms"]
+    assert wide / narrow == pytest.approx(1979 / 989)
+    asked_for = only(plan(*words, "--weights", "fp8", "--arithmetic", "bf16"))
+    assert asked_for["prefill"]["alone"]["compute_ms"] == wide
+
+
+def test_two_devices_halve_the_bytes_and_tell_each_other_each_layer_twice() -> None:
+    words = (*SEVEN_B_HEADS, "--hidden", "4096", "--context", "4096")
+    one, two = (only(plan(*words, "--device", name)) for name in ("h100", "2xH100"))
+    assert two["decode"]["memory_ms"] == pytest.approx(one["decode"]["memory_ms"] / 2)
+    assert two["memory_bytes"] == 160e9
+    sent_bytes = 2 * 32 * 4096 * 2  # all-reduces × layers × hidden × 2 bytes, × 2 (n − 1) / n = 1
+    assert two["decode"]["link_ms"] == pytest.approx(sent_bytes / 450e9 * 1e3)
+    assert two == only(plan(*words, "--device", "h100", "--tp", "2"))
