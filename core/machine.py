@@ -8,6 +8,7 @@ from enum import StrEnum
 
 class PeakSource(StrEnum):
     MEASURED = "measured"
+    PROVEN = "proven"  # a step was faster than what was measured
     DATASHEET = "datasheet"
     GIVEN = "given"
 

@@ -24,6 +24,7 @@ from telemetry.books.burst import Burst
 from telemetry.books.ledger import Ledger
 from telemetry.engine.clock import EngineClock, Spans
 from telemetry.engine.model import EngineModel, engine_model
+from telemetry.engine.proven import Proof, ProvenPeaks
 from telemetry.engine.remeasure import PeakDoubt
 from telemetry.history import History, StepView, Timeline
 from telemetry.objectives import resolve
@@ -87,15 +88,17 @@ class Telemetry:
         self._pool = _NO_POOL  # as the engine last told
         self._engine: EngineModel | None = None
         self._doubt = PeakDoubt()
+        self._proven = ProvenPeaks()
 
     # ── from the engine ──
 
     def on_ready(self, ready: Ready) -> None:
         """Start the clock of the time law; a second time it is a restart, and counters go on."""
         with self._up_to_date:
-            self._engine = engine = engine_model(ready)
+            engine = engine_model(ready)
+            engine = self._engine = engine.with_peaks(self._proven.measured(engine.peaks))
             self._engine_clock.start(ready.ready_ns)
-            self._steps.peaks(engine.peaks)
+            self._steps.peaks(engine.peaks, self._proven.raises)
             self._memory.ready(ready, engine.sums.kv_token_bytes)
             self._pool = PoolState(ready.num_blocks, 0, 0, 0)
             self._service.ready(ready, engine.coverage, engine.sums.step_weight_bytes)
@@ -118,7 +121,10 @@ class Telemetry:
             facts = burst.close()
             if facts is not None:
                 assert self._engine is not None, "a step before Ready"
-                accounts = account_burst(self._engine, self._price, facts)
+                accounts = account_burst(self._engine, self._proven, self._price, facts)
+                if accounts.engine is not self._engine:
+                    self._engine = accounts.engine
+                    self._steps.peaks(self._engine.peaks, self._proven.raises)
                 self._doubt.steps(accounts.steps.violation, accounts.steps.floors.compute_bound)
                 for entry, paid in zip(facts.entries, accounts.paid, strict=True):
                     entry.pay(paid)
@@ -157,9 +163,10 @@ class Telemetry:
         """Use new peaks for the steps from here on; floors of past steps stay as they were."""
         with self._up_to_date:
             assert self._engine is not None, "peaks before Ready"
+            peaks = self._proven.measured(peaks)
             log.warning(self._doubt.answered(self._engine.peaks, peaks))
             self._engine = self._engine.with_peaks(peaks)
-            self._steps.peaks(self._engine.peaks)
+            self._steps.peaks(self._engine.peaks, self._proven.raises)
 
     def on_fault(self, fault: Fault) -> None:
         """Count a step that raised: all its time is lost. Before `Ready` no clock runs."""
@@ -248,6 +255,11 @@ class Telemetry:
         """View the last `n` steps that are kept, oldest first."""
         with self._up_to_date:
             return self._history.recent(n)
+
+    def proofs(self) -> list[Proof]:
+        """Give the steps that raised a peak: the best of each size of working set."""
+        with self._up_to_date:
+            return self._proven.proofs
 
     def request_timeline(self, id: RequestId, tenant: str) -> Timeline | None:
         """View one request, if it is the tenant's own."""

@@ -19,6 +19,7 @@ from server.http.errors import NOT_FOUND, envelope
 from server.http.json import error_response, json_response
 from server.schema.kinds import Schema
 from server.service import Service
+from telemetry.engine.proven import Proof
 from telemetry.history import StepView
 from telemetry.telemetry import Telemetry
 
@@ -62,6 +63,7 @@ class ServerLoad(Struct, forbid_unknown_fields=True):
 
 class RecentSteps(Struct, forbid_unknown_fields=True):
     steps: list[StepView]
+    peaks_proven: list[Proof]  # the steps that raised a peak
 
 
 class Operations:
@@ -115,12 +117,11 @@ class Operations:
             raise InvalidType("n must be a whole number", "n")
         if text == "0":
             raise InvalidValue("n must be at least 1", "n")
-        telemetry = self._service.served().telemetry
+        telemetry, tenant = self._service.served().telemetry, request.state.tenant
         steps = telemetry.recent_steps(int(text))
         if not request.state.sees_all:
-            tenant = request.state.tenant
             steps = [_seen_by(step, lambda id: telemetry.tenant_of(id) == tenant) for step in steps]
-        return json_response(RecentSteps(steps))
+        return json_response(RecentSteps(steps, telemetry.proofs()))
 
     async def request(self, request: Request) -> Response:
         """Tell a request's own tenant of it; to others it does not exist."""
@@ -135,8 +136,7 @@ class Operations:
             ]
             timeline = replace(timeline, steps=steps)
         if timeline is None:
-            row = envelope(NOT_FOUND, UNKNOWN_REQUEST, "id")
-            return json_response(row, NOT_FOUND.status)
+            return json_response(envelope(NOT_FOUND, UNKNOWN_REQUEST, "id"), NOT_FOUND.status)
         return json_response(timeline)
 
     async def openapi(self, _: Request) -> Response:

@@ -18,6 +18,7 @@ from telemetry.bill.entry import Paid
 from telemetry.bill.money import TimePrice
 from telemetry.books.facts import Facts
 from telemetry.engine.model import EngineModel
+from telemetry.engine.proven import ProvenPeaks
 
 _RECOMPUTE = WASTE.index(WasteCause.RECOMPUTE)
 
@@ -29,6 +30,7 @@ class BurstAccounts:
     Invariant: what a step cost = what its requests paid + waste, to the unit.
     """
 
+    engine: EngineModel  # with the peaks that the steps were held against
     steps: StepAccounts
     step_nusd: Ints  # of each step
     unused_nusd: Ints  # of the time before each step in which no step ran
@@ -51,18 +53,26 @@ class Book(Protocol):
     def take(self, bursts: Sequence[Booked]) -> None: ...
 
 
-def account_burst(engine: EngineModel, price: TimePrice, facts: Facts) -> BurstAccounts:
-    """Account for the steps of a burst.
+def account_burst(
+    engine: EngineModel, proven: ProvenPeaks, price: TimePrice, facts: Facts
+) -> BurstAccounts:
+    """Account for the steps of a burst, against the peaks that they prove themselves.
 
-    Mutates: `price`, which has then sold the time of the steps and the time before each.
+    Mutates: `proven`; `price`, which has then sold the time of the steps and the time before each.
     """
     steps = account_steps(engine.sums, engine.peaks, facts.reports, facts.slices, facts.wasted)
+    if steps.violation.any():
+        peaks = proven.learn(engine.peaks, facts.reports, steps)
+        if peaks is not engine.peaks:
+            engine = engine.with_peaks(peaks)
+            steps = account_steps(engine.sums, peaks, facts.reports, facts.slices, facts.wasted)
     spent_ns = np.array((facts.unused_ns, steps.wall_ns)).T.ravel()
     unused_nusd, step_nusd = ints(price.of_all(spent_ns.tolist())).reshape(-1, 2).T
     parts = steps.charges.parts
     own_nusd = parts.share(step_nusd, steps.charges.time_ns) * (parts.waste == 0)
     decode_nusd = own_nusd * facts.decodes[parts.slice]
     return BurstAccounts(
+        engine=engine,
         steps=steps,
         step_nusd=step_nusd,
         unused_nusd=unused_nusd,

@@ -10,6 +10,7 @@ from costmodel.split import Bools
 
 _LEAST_PAUSE_NS: Final = 60_000_000_000
 _MOST_PAUSE_NS: Final = 3_600_000_000_000
+_DOUBTED: Final = (PeakSource.MEASURED, PeakSource.PROVEN)
 _RISE: Final = 1.01  # less is noise
 
 
@@ -53,7 +54,7 @@ class PeakDoubt:
 
 
 def _measured(*peaks: Peak | None) -> bool:
-    return any(peak is not None and peak.source is PeakSource.MEASURED for peak in peaks)
+    return any(peak is not None and peak.source in _DOUBTED for peak in peaks)
 
 
 def _rates(peaks: Peaks) -> list[float]:

@@ -99,7 +99,10 @@ METRICS: Final = (
     _counter("step_segment_seconds_total",
         "Time of the engine thread by what it did; disjoint.", on.SEGMENT),
     _counter("floor_violations_total",
-        "Steps with forward < floor: the model or the peak is wrong."),
+        "Steps with forward < floor that prove no peak: the model or the peak is wrong."),
+    _counter("peak_raises_total",
+        "Measured peaks raised, as a step's bytes or FLOPs over its forward time were above them.",
+        on.PEAK),
     _counter("bytes_moved_total",
         "Predicted bytes that steps had to move.", on.OP, on.COMPONENT),
     _counter("flops_total",
@@ -108,6 +111,9 @@ METRICS: Final = (
     # ── peaks, and how much of them is used ──
     _gauge("peak_bytes_per_second",
         "Memory bandwidth that floors divide by.", on.SOURCE, on.LEVEL),
+    _gauge("peak_read_bytes_per_second",
+        "Bandwidth of steps that read at least so much, up to the next size; larger ones than all "
+        "are read at the bandwidth of level=dram.", on.WORKING_SET),
     _gauge("peak_flops_per_second",
         "Arithmetic rate that floors divide by.", on.SOURCE, on.ARITHMETIC),
     _gauge("bandwidth_utilization_ratio",

@@ -17,6 +17,7 @@ from costmodel.floor import Regime
 from telemetry.bill.entry import Stage
 from telemetry.books.facts import KINDS
 from telemetry.books.ledger import MAX_TENANTS, OTHER
+from telemetry.engine.proven import PeakOf
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,9 @@ SEGMENT: Final = _label("segment", SEGMENTS)
 OP: Final = _label("op", ("read", "write"))
 COMPONENT: Final = _label("component", ("weights", "lm_head", "embedding", "kv"))
 FLOPS_COMPONENT: Final = _label("component", ("linear", "attention", "lm_head"))
-SOURCE: Final = _label("source", (PeakSource.MEASURED, PeakSource.GIVEN))
+SOURCE: Final = _label("source", (PeakSource.MEASURED, PeakSource.PROVEN, PeakSource.GIVEN))
+WORKING_SET: Final = Label("working_set_bytes", limit=31)  # powers of two, up to 1 GiB
+PEAK: Final = _label("peak", tuple(PeakOf))
 LEVEL: Final = _label("level", tuple(MemoryLevel))
 ARITHMETIC: Final = _label("arithmetic", ("fp32", "int8", "int4"))
 COPY: Final = _label("copy", ("checkpoint", "served"))

@@ -16,6 +16,7 @@ from costmodel.split import Bools
 from telemetry.books.accounts import Booked
 from telemetry.books.facts import KINDS, StepKind
 from telemetry.engine.clock import Spans
+from telemetry.engine.proven import PeakOf
 from telemetry.series.labels import SEGMENTS
 from telemetry.series.recent_sums import RecentSums
 from telemetry.series.registry import NS, Counter, Instruments
@@ -85,6 +86,8 @@ class StepSeries:
         self._wall = make.counter("engine_wall_seconds_total", NS)
         self._segments = make.counters("step_segment_seconds_total", "segment", NS)
         self._violations = make.counter("floor_violations_total")
+        self._raises = {of: make.counter("peak_raises_total", peak=str(of)) for of in PeakOf}
+        self._raised: dict[PeakOf, int] = {}
         self._moved = {
             f"work.{component}_bytes": make.counter(
                 "bytes_moved_total", op=op, component=component.removesuffix(f"_{op}")
@@ -98,10 +101,22 @@ class StepSeries:
         self._mfu = make.gauge("flops_utilization_ratio")
         self._busy = RecentSums(_BUSY_WINDOW_S, 3)  # step, bytes / peak, FLOPs / peak; in s
 
-    def peaks(self, peaks: Peaks) -> None:
-        """Export the peaks that floors divide by; an unknown peak has no series."""
-        for name in ("peak_bytes_per_second", "peak_flops_per_second"):
+    def peaks(self, peaks: Peaks, raises: Mapping[PeakOf, int]) -> None:
+        """Export the peaks that floors divide by; an unknown peak has no series.
+
+        `raises` is how often steps raised each so far.
+        """
+        for of, counter in self._raises.items():
+            counter.inc(raises[of] - self._raised.get(of, 0))
+        self._raised = dict(raises)
+        for name in (
+            "peak_bytes_per_second",
+            "peak_read_bytes_per_second",
+            "peak_flops_per_second",
+        ):
             self._make.clear(name)
+        for size, per_s in peaks.cache_curve:
+            self._make.gauge("peak_read_bytes_per_second", working_set_bytes=str(size)).set(per_s)
         for level, peak in ((MemoryLevel.DRAM, peaks.dram), (MemoryLevel.CACHE, peaks.cache)):
             if peak is not None:
                 self._make.gauge(
