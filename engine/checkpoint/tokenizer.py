@@ -76,7 +76,7 @@ _TEKKEN: Final = _PreTokenizer(
 _GPT_4O: Final = _PreTokenizer(_sequence(_split(_GPT_4O_SPLIT), use_regex=False))
 
 # Source: the tokenizer.json of the checkpoints that llama.cpp's converter gives these names; tekken
-# and gpt-4o by the patterns of mistral-common and of tiktoken's o200k_base.
+# and gpt-4o: their original patterns, as llama.cpp's llama-vocab.cpp quotes them.
 _PRE_TOKENIZERS: Final[Mapping[str, _PreTokenizer]] = {
     **dict.fromkeys(("gpt-2", "phi-2"), _GPT_2),
     **dict.fromkeys(("smollm", "starcoder", "refact"), _DIGITS),
