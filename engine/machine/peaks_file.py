@@ -7,6 +7,7 @@ import logging
 import math
 import os
 import platform
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +18,8 @@ from engine.machine.curve import Curve
 log = logging.getLogger("floorline.engine")
 
 ARITHMETICS: Final = ("fp32", "int8", "int4")
+_FIELD: Final = re.compile(r"^([a-z ]+?)\s*: (.*?)\s*$", re.MULTILINE)  # of /proc/cpuinfo
+_PLACE: Final = {"physical id", "core id"}
 _FILE_NAME: Final = "peaks.json"
 _MEANING: Final = "curve 1"  # part of each key: other versions are not used
 
@@ -118,15 +121,21 @@ def key_of(threads: int, arithmetic: str) -> str:
     return f"{machine()} | {threads} threads | {arithmetic} | {_MEANING}"
 
 
-def machine() -> str:
-    """Name the processor and how many cores of it there are."""
+def machine(cpuinfo: Path = Path("/proc/cpuinfo"), cpus: int | None = None) -> str:
+    """Name the processor, how many CPUs the system has, and on how many cores and sockets.
+
+    Two threads on one core, and two cores on two sockets, do not reach what two cores of one do.
+    """
     try:
-        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+        text = cpuinfo.read_text("utf-8")
     except OSError:  # not Linux
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+        text = ""
+    told = [dict(_FIELD.findall(block)) for block in text.split("\n\n")]
+    names = (cpu["model name"] for cpu in told if cpu.get("model name"))
     name = next(names, "") or platform.processor() or platform.machine()
-    return f"{name} × {os.cpu_count()}"
+    cores = {(cpu["physical id"], cpu["core id"]) for cpu in told if cpu.keys() >= _PLACE}
+    where = f", cores {len(cores)}, sockets {len({core[0] for core in cores})}" if cores else ""
+    return f"{name} × {os.cpu_count() if cpus is None else cpus}{where}"
 
 
 def _entries() -> dict[str, object]:
