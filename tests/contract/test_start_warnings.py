@@ -9,15 +9,16 @@ import pytest
 
 from core.inputs.quantities import scaled
 from tests.contract.test_process import Process
-from tests.model.test_larger_copy import step_bytes, write_gguf
+from tests.model.gguf_writing import write_gguf
+from tests.model.test_larger_copy import step_bytes
 
 pytestmark = pytest.mark.slow
 
 
 def test_each_start_says_both_sizes_on_its_page_and_in_its_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    path = write_gguf(tmp_path / "m.gguf", "Q4_K", "Q6_K", monkeypatch)
+    path = write_gguf(tmp_path / "m.gguf", "Q2_K", "Q6_K")
     size = f"{scaled(step_bytes(path))}B of it"
     for start in ("converts", "reads the cache"):
         process = Process("--model", str(path))
@@ -31,7 +32,7 @@ def test_each_start_says_both_sizes_on_its_page_and_in_its_log(
         assert ("preparing" in err) == (start == "converts")
         assert len(re.findall(rf"^  WARNING .*{size}", err, re.MULTILINE)) == 1
         (logged,) = re.findall(rf"^\S+ \S+ WARNING .*{size}.*$", err, re.MULTILINE)
-        assert "Q4_K held as fp32" in logged
+        assert "Q2_K held as int8_g32" in logged
         assert "what helps" in logged
         gauge = re.search(r'step_weight_bytes{copy="checkpoint",[^}]*} (\S+)', metrics)
         assert gauge
