@@ -18,9 +18,7 @@ from costmodel.floor import memory_peak
 
 log = logging.getLogger("floorline.telemetry")
 
-_BY_FAR: Final = (
-    8  # times the fastest rate that was measured: no read is so fast, a step's sums err
-)
+_BY_FAR: Final = 8  # times the fastest measured rate: no read is so fast, a step's sums err
 _PLATEAU: Final = 1.15  # up to so much faster than memory, a set was read from memory too
 _PAST_CACHES_BYTES: Final = 2**30  # a larger set is in no cache that one server's cores get
 _RAISABLE: Final = (PeakSource.MEASURED, PeakSource.PROVEN)
@@ -120,11 +118,9 @@ def _proof(peak: PeakOf, report: StepReport, amount: int, read: int) -> Proof | 
 
 def _size_class(proof: Proof) -> int:
     """Give the power of two that the working set reaches; arithmetic has one rate."""
-    return (
-        0
-        if proof.peak is PeakOf.ARITHMETIC
-        else 1 << max(proof.working_set_bytes, 1).bit_length() - 1
-    )
+    if proof.peak is PeakOf.ARITHMETIC:
+        return 0
+    return 1 << max(proof.working_set_bytes, 1).bit_length() - 1
 
 
 def _rate(peaks: Peaks, proof: Proof) -> float:
