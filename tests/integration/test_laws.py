@@ -77,9 +77,9 @@ def test_the_segments_of_steps_are_the_time_that_was_not_idle(scrapes: list[Scra
 
 
 def test_the_peaks_are_measured_and_cover_every_byte(scrapes: list[Scrape]) -> None:
-    last = scrapes[-1]
-    assert total(last, "peak_bytes_per_second", source="measured", level="dram") > 0
-    assert total(last, "peak_flops_per_second", source="measured") > 0
+    last, ours = scrapes[-1], ("measured", "proven")  # a step may have raised what was measured
+    assert sum(total(last, "peak_bytes_per_second", source=s, level="dram") for s in ours) > 0
+    assert sum(total(last, "peak_flops_per_second", source=s) for s in ours) > 0
     for part in ("weights", "kv"):
         assert last.total("floorline_cost_model_coverage_ratio", of=part) == 1
 
