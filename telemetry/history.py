@@ -6,9 +6,9 @@ The views become JSON as they are: the order of their fields is the order of the
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 from core.request import FinishReason, Obstacle, RequestId
 from core.settings import STEPS_KEPT
@@ -20,6 +20,8 @@ from telemetry.bill.entry import Entry, Stage
 from telemetry.books.accounts import BurstAccounts
 from telemetry.books.facts import KINDS, Facts, StepKind
 from telemetry.series.labels import SEGMENTS
+
+HIDDEN: Final = RequestId("hidden")  # in the place of another tenant's request
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,20 @@ class StepView:
     preempted: Sequence[RequestId]
     ended: Mapping[RequestId, FinishReason]
     pool: PoolView
+
+    def seen_by(self, own: Callable[[RequestId], bool]) -> StepView:
+        """Hide the ids that are not the viewer's own; what those requests cost stays."""
+
+        def shown(ids: Iterable[RequestId]) -> list[RequestId]:
+            return [id if own(id) else HIDDEN for id in ids]
+
+        return replace(
+            self,
+            slices=[piece if own(piece.id) else replace(piece, id=HIDDEN) for piece in self.slices],
+            admitted=shown(self.admitted),
+            preempted=shown(self.preempted),
+            ended={id: reason for id, reason in self.ended.items() if own(id)},
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -20,15 +20,14 @@ from server.http.json import error_response, json_response
 from server.schema.kinds import Schema
 from server.service import Service
 from telemetry.engine.proven import Proof
-from telemetry.history import StepView
+from telemetry.history import HIDDEN, StepView
 from telemetry.telemetry import Telemetry
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 DEFAULT_STEPS: Final = 200
 MAX_STEPS: Final = 10**9 - 1
 SCRAPE_SHARE: Final = 0.05  # of the event loop's time that scrapes may take while requests run
-LONGEST_KEPT_S: Final = 1.0
-HIDDEN: Final = RequestId("hidden")  # in the place of another tenant's request
+LONGEST_WAIT_S: Final = 1.0
 UNKNOWN_REQUEST: Final = (
     "no such request among the recent ones; an answer with several choices has one of each: "
     "its id with -0, -1, … behind"
@@ -71,7 +70,8 @@ class Operations:
 
     def __init__(self, service: Service, version: str, document: Schema) -> None:
         self._service, self._version, self._document = service, version, json_response(document)
-        self._scrape, self._kept_until_s = b"", 0.0
+        self._next_scrape: asyncio.Task[bytes] | None = None
+        self._scrape_due_s = 0.0
 
     async def models(self, _: Request) -> Response:
         return json_response(ModelList("list", [_card(self._service.served())]))
@@ -100,16 +100,23 @@ class Operations:
         return json_response(ServerLoad(self._service.supervisor.live))
 
     async def metrics(self, _: Request) -> Response:
-        """Write a scrape; while requests are live, keep it as long as its share of time asks."""
-        telemetry, now_s = self._service.served().telemetry, time.monotonic()
-        if now_s >= self._kept_until_s:
-            begin_s = time.thread_time()
-            self._scrape = telemetry.render()
-            took_s = time.thread_time() - begin_s
-            busy = self._service.supervisor.live > 0
-            kept_s = min(took_s / SCRAPE_SHARE, LONGEST_KEPT_S) if busy else 0.0
-            self._kept_until_s = now_s + kept_s
-        return Response(self._scrape, media_type=METRICS_TYPE)
+        """Write a scrape that holds all that ended before it was asked for.
+
+        While requests are live, it waits as long as the share of the last one asks. Those that
+        wait together share one.
+        """
+        if self._next_scrape is None:
+            self._next_scrape = asyncio.create_task(self._scrape())
+        return Response(await asyncio.shield(self._next_scrape), media_type=METRICS_TYPE)
+
+    async def _scrape(self) -> bytes:
+        await asyncio.sleep(self._scrape_due_s - time.monotonic())
+        self._next_scrape, begin_s = None, time.thread_time()
+        scrape = self._service.served().telemetry.render()
+        wait_s = min((time.thread_time() - begin_s) / SCRAPE_SHARE, LONGEST_WAIT_S)
+        busy = self._service.supervisor.live > 0
+        self._scrape_due_s = time.monotonic() + wait_s if busy else 0.0
+        return scrape
 
     async def steps(self, request: Request) -> Response:
         text = request.query_params.get("n", str(DEFAULT_STEPS))
@@ -120,7 +127,7 @@ class Operations:
         telemetry, tenant = self._service.served().telemetry, request.state.tenant
         steps = telemetry.recent_steps(int(text))
         if not request.state.sees_all:
-            steps = [_seen_by(step, lambda id: telemetry.tenant_of(id) == tenant) for step in steps]
+            steps = [step.seen_by(lambda id: telemetry.tenant_of(id) == tenant) for step in steps]
         return json_response(RecentSteps(steps, telemetry.proofs()))
 
     async def request(self, request: Request) -> Response:
@@ -145,21 +152,6 @@ class Operations:
 
 def _shown(id: RequestId, telemetry: Telemetry, tenant: str | None) -> RequestId:
     return id if telemetry.tenant_of(id) == tenant else HIDDEN
-
-
-def _seen_by(step: StepView, own: Callable[[RequestId], bool]) -> StepView:
-    """Hide the ids of others' requests; what they cost stays, and is nobody's."""
-
-    def shown(ids: Iterable[RequestId]) -> list[RequestId]:
-        return [id if own(id) else HIDDEN for id in ids]
-
-    return replace(
-        step,
-        slices=[piece if own(piece.id) else replace(piece, id=HIDDEN) for piece in step.slices],
-        admitted=shown(step.admitted),
-        preempted=shown(step.preempted),
-        ended={id: reason for id, reason in step.ended.items() if own(id)},
-    )
 
 
 def _card(served: Served) -> ModelCard:

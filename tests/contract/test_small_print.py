@@ -8,14 +8,15 @@ import json
 import logging
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 
 from core.routes import Route
-from server.http.operations import HIDDEN, Operations
+from server.http.operations import LONGEST_WAIT_S, Operations
 from server.http.routes import ROUTES
+from telemetry.history import HIDDEN
 from tests.contract.conftest import Server
 from tests.contract.test_tenants import KEYS, ask, client_of
 
@@ -127,26 +128,36 @@ def test_the_access_log_can_be_turned_off(
     assert not [record for record in caplog.records if record.name == "floorline.access"]
 
 
-@pytest.mark.parametrize(("live", "renders"), [(0, 5), (3, 1)])
-def test_a_scrape_is_kept_for_its_share_of_time_while_requests_are_live(
-    live: int, renders: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("live", "waits_s"), [(0, []), (3, [LONGEST_WAIT_S])])
+def test_a_scrape_waits_for_its_share_of_time_and_holds_what_ended_before_it(
+    live: int, waits_s: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[bytes] = []
+    ended, rendered, waited = 0, 0, []
 
     def render() -> bytes:
-        made.append(b"x")
-        return b"".join(made)
+        nonlocal rendered
+        rendered += 1
+        return str(ended).encode()
+
+    async def sleep(delay_s: float) -> None:
+        if delay_s > 0:
+            waited.append(delay_s)
 
     clock = iter(range(100))  # each look at the processor's clock is a second later
     monkeypatch.setattr("server.http.operations.time.thread_time", lambda: next(clock))
     monkeypatch.setattr("server.http.operations.time.monotonic", lambda: 7.0)
+    monkeypatch.setattr("server.http.operations.asyncio.sleep", sleep)
     served = SimpleNamespace(telemetry=SimpleNamespace(render=render))
     supervisor = SimpleNamespace(live=live)
     service: Any = SimpleNamespace(served=lambda: served, supervisor=supervisor)
-    operations = Operations(service, "0", {})
+    operations, nobody = Operations(service, "0", {}), cast(Any, None)
 
-    async def scrape() -> list[bytes]:
-        nobody: Any = None
-        return [bytes((await operations.metrics(nobody)).body) for _ in range(5)]
+    async def scrapes() -> list[bytes]:
+        nonlocal ended
+        first = await operations.metrics(nobody)
+        ended = 5
+        others = await asyncio.gather(*(operations.metrics(nobody) for _ in range(4)))
+        return [bytes(answer.body) for answer in (first, *others)]
 
-    assert len(set(asyncio.run(scrape()))) == renders
+    assert asyncio.run(scrapes()) == [b"0", b"5", b"5", b"5", b"5"]
+    assert (rendered, waited) == (2, waits_s)
