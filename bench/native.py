@@ -1,4 +1,4 @@
-"""A native model of the default checkpoint, and the steps that benchmarks run on it."""
+"""A native model, of the default checkpoint or another, and the steps that benchmarks run on it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from core.errors import SettingsError
 from core.formats import WeightFormat
 from core.model import ModelConfig, TensorRole
 from engine.checkpoint.locate import locate
+from engine.checkpoint.source import Checkpoint
 from engine.forward.rotary import inverse_frequencies
 from engine.load.resolve import resolve_threads
 from engine.machine.compiled import NATIVE_COMPILED
+from engine.prepare.checkpoint_bytes import checkpoint_bytes
 
 if TYPE_CHECKING:
     from kernels import NativeModel
@@ -28,10 +30,14 @@ CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """One width of one model. `kv_token_bytes` is what a token of context costs a step to read."""
+    """One width of one model. `kv_token_bytes` is what a token of context costs a step to read.
+
+    `checkpoint_bytes` is what a step needs of the weights, in the checkpoint's own bytes.
+    """
 
     config: ModelConfig
     model: NativeModel
+    checkpoint_bytes: int
     now: Callable[[], float]
 
     @property
@@ -39,8 +45,14 @@ class Bench:
         return self.model.kv_bytes // (NUM_BLOCKS * BLOCK_SIZE)
 
 
-def load(weights: WeightFormat, threads: int, clock: str = "wall", **options: Any) -> Bench:
-    """Pack the default model as `weights` says and build it, KV store in fp16.
+def load(
+    weights: WeightFormat,
+    threads: int,
+    clock: str = "wall",
+    checkpoint: Checkpoint | None = None,
+    **options: Any,
+) -> Bench:
+    """Pack a checkpoint (the default model's) as `weights` says and build it, KV store in fp16.
 
     Raises:
         ModelError, SettingsError: no model, no kernels, or no such number of threads.
@@ -51,7 +63,7 @@ def load(weights: WeightFormat, threads: int, clock: str = "wall", **options: An
     from engine.prepare.packing import PanelPacker
     from kernels import NativeOptions, PackedMatrix, build_model
 
-    checkpoint = locate("smollm2-135m", 0).open()
+    checkpoint = checkpoint or locate("smollm2-135m", 0).open()
     config, packer = checkpoint.config, PanelPacker(weights)
     storage = packer.storage_of(checkpoint)
     packed: dict[str, Any] = {}
@@ -71,7 +83,8 @@ def load(weights: WeightFormat, threads: int, clock: str = "wall", **options: An
         "threads": threads,
     }
     model = build_model(config, packed, frequencies, NativeOptions(**(sizes | options)))
-    return Bench(config, model, CLOCKS[clock])
+    needed = checkpoint_bytes(checkpoint, storage).step_bytes
+    return Bench(config, model, needed, CLOCKS[clock])
 
 
 def batch(vocab_size: int, requests: int, length: int, context: int) -> dict[str, Any]:
