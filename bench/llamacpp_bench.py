@@ -31,9 +31,19 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 # llama.cpp's number of each mix of block types
 QUANTS = {
-    **{"F32": 0, "F16": 1, "BF16": 32, "Q8_0": 7},
-    **{"Q4_0": 2, "Q4_1": 3, "Q5_0": 8, "Q5_1": 9},
-    **{"Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18, "IQ4_NL": 25, "IQ4_XS": 30},
+    "F32": 0,
+    "F16": 1,
+    "BF16": 32,
+    "Q8_0": 7,
+    "Q4_0": 2,
+    "Q4_1": 3,
+    "Q5_0": 8,
+    "Q5_1": 9,
+    "Q4_K_M": 15,
+    "Q5_K_M": 17,
+    "Q6_K": 18,
+    "IQ4_NL": 25,
+    "IQ4_XS": 30,
 }
 
 PIECE = 512  # tokens of a prompt in one step; no more sequences than that, either

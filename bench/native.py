@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from core.errors import SettingsError
-from core.formats import WeightFormat
+from core.formats import KVFormat, WeightFormat
 from core.model import ModelConfig, TensorRole
+from costmodel.sums import ModelSums
 from engine.checkpoint.locate import locate
 from engine.checkpoint.source import Checkpoint
 from engine.forward.rotary import inverse_frequencies
@@ -32,11 +33,13 @@ CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time
 class Bench:
     """One width of one model. `kv_token_bytes` is what a token of context costs a step to read.
 
-    `checkpoint_bytes` is what a step needs of the weights, in the checkpoint's own bytes.
+    `step_bytes` is what a step needs of the weights; `checkpoint_bytes` the same in the checkpoint's
+    own bytes.
     """
 
     config: ModelConfig
     model: NativeModel
+    step_bytes: int
     checkpoint_bytes: int
     now: Callable[[], float]
 
@@ -84,7 +87,8 @@ def load(
     }
     model = build_model(config, packed, frequencies, NativeOptions(**(sizes | options)))
     needed = checkpoint_bytes(checkpoint, storage).step_bytes
-    return Bench(config, model, needed, CLOCKS[clock])
+    served = ModelSums.of(config, storage, KVFormat.FP16).step_weight_bytes
+    return Bench(config, model, served, needed, CLOCKS[clock])
 
 
 def batch(vocab_size: int, requests: int, length: int, context: int) -> dict[str, Any]:
@@ -137,7 +141,7 @@ def time_step(bench: Bench, requests: int, length: int, context: int, repeats: i
         reads.append(_timed(bench.now, lambda: (model.read_weights(), model.read_kv(kv_bytes))))
         whole_reads.append(_timed(bench.now, lambda: model.read_kv(model.kv_bytes)))
     step_s, read_s, whole_s = map(statistics.median, (steps, reads, whole_reads))
-    floor_s = (model.weight_bytes + kv_bytes) / model.kv_bytes * whole_s
+    floor_s = (bench.step_bytes + kv_bytes) / model.kv_bytes * whole_s
     return StepTimes(step_s, floor_s, read_s)
 
 
