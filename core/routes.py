@@ -17,6 +17,7 @@ class Route(StrEnum):
     METRICS = "/metrics"
     STEPS = "/debug/steps"
     REQUEST = "/debug/requests/{id}"
+    WHY = "/debug/why"
     TOKENIZE = "/tokenize"
     DETOKENIZE = "/detokenize"
     TOKENIZER_INFO = "/tokenizer_info"

@@ -159,6 +159,7 @@ class StepReport(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     pool: PoolState
     logprobs: tuple[TokenLogprobs, ...] = ()  # of sampled tokens, where the request asks
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()  # of prompt tokens, where the request asks
+    compiled: tuple[tuple[RequestId, int], ...] = ()  # whose grammar was, since the last; when, ns
 
 
 class Idle(msgspec.Struct, frozen=True, array_like=True, tag="idle"):
@@ -205,6 +206,8 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
     peaks: Peaks
     backend: str  # "torch", or a native kernel's name
     isa: str
+    max_num_seqs: int  # in a step
+    max_step_tokens: int
     checkpoint: CheckpointBytes | None = None  # None: nobody counted
 
 

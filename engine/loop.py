@@ -80,6 +80,7 @@ class EngineLoop:
         self._measurement = IdleMeasurement(measure_peaks)
         self._fault_in = fault_in
         self._ended: list[Ended] = []  # not yet reported
+        self._compiled_at: list[tuple[RequestId, int]] = []  # nor this
         self._steps = 0
         self._draining = self._closed = False
         self._mark_ns = 0  # everything before it is in a record
@@ -181,6 +182,7 @@ class EngineLoop:
         if message.matcher is not None:
             request.matcher = message.matcher
             request.stop_token_ids |= message.matcher.end_token_ids
+        self._compiled_at.append((request.id, self._now_ns()))
         self._scheduler.add(request)
 
     def _withdraw(self, id: RequestId, reason: FinishReason) -> Ended | None:
@@ -241,8 +243,10 @@ class EngineLoop:
                 pool=self._pool_state(),
                 logprobs=result.logprobs,
                 prompt_logprobs=result.prompt_logprobs,
+                compiled=tuple(self._compiled_at),
             )
         )
+        self._compiled_at.clear()
 
     def _idle(self) -> None:
         """Say that nothing is live, then measure if asked, or wait for a message.

@@ -20,6 +20,7 @@ from telemetry.bill.entry import Entry, Stage
 from telemetry.books.accounts import BurstAccounts
 from telemetry.books.facts import KINDS, Facts, StepKind
 from telemetry.series.labels import SEGMENTS
+from telemetry.why.explain import Explanation
 
 HIDDEN: Final = RequestId("hidden")  # in the place of another tenant's request
 
@@ -104,7 +105,7 @@ class TimelineStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """A request, and which of the last steps ran it or made it wait."""
+    """A request, why it took so long, and which of the last steps ran it or made it wait."""
 
     id: RequestId
     prompt_tokens: int
@@ -115,6 +116,7 @@ class Timeline:
     stage: Stage
     stages_ms: Mapping[Stage, float]
     waited_steps: Mapping[Obstacle, int]  # that ended while it was in the queue, by its obstacle
+    why: Explanation
     steps: Sequence[TimelineStep]
 
 
@@ -197,7 +199,7 @@ class History:
         steps = self._steps
         return [step.view() for step in steps[max(len(steps) - count, 0) :]]
 
-    def timeline(self, entry: Entry) -> Timeline:
+    def timeline(self, entry: Entry, why: Explanation) -> Timeline:
         """Tell which of the last steps ran a request, beside whom, and what it waited for."""
         parts = ((step, step.slice_of(entry.id)) for step in self._steps)
         return Timeline(
@@ -210,6 +212,7 @@ class History:
             stage=entry.stage,
             stages_ms={stage: ns / 1e6 for stage, ns in entry.stage_ns.items()},
             waited_steps=self._waited(entry),
+            why=why,
             steps=[_timeline_step(step, own) for step, own in parts if own is not None],
         )
 

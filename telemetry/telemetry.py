@@ -35,7 +35,10 @@ from telemetry.series.money import MoneySeries
 from telemetry.series.registry import NS, Instruments
 from telemetry.series.requests import RequestSeries
 from telemetry.series.service import ServiceSeries
+from telemetry.series.slow import SlowSeries
 from telemetry.series.steps import StepSeries
+from telemetry.why.explain import Explainer
+from telemetry.why.window import WindowView
 
 _MOST_BOOKED_STEPS: Final = 512  # counting them holds the event loop up: for 1 to 3 ms
 _NO_POOL: Final = PoolState(0, 0, 0, 0)
@@ -69,6 +72,9 @@ class Telemetry:
         self._own_time = CpuTime(spent.inc)
         self._up_to_date = CpuTime(spent.inc, begin=self._book_due)
         self._steps = StepSeries(make)
+        self._engine: EngineModel | None = None
+        self._explainer = Explainer(resolved.objectives_ns, lambda: self._engine)
+        self._slow = SlowSeries(make, self._explainer)
         self._requests = RequestSeries(make, resolved.objectives_ns)
         self._memory = MemorySeries(make)
         self._service = ServiceSeries(make)
@@ -77,18 +83,14 @@ class Telemetry:
         self._money = None if price is None else MoneySeries(make, price)
         if resolved.vllm_aliases:
             VllmAliases(self._registry, make, model_name)
-        self._ledger, self._history = Ledger(), History()
-        self._books: list[Book] = [self._requests, self._steps, self._memory]
-        if self._money is not None:
-            self._books.append(self._money)
-        self._engine_clock = EngineClock()
+        self._ledger, self._history, self._engine_clock = Ledger(), History(), EngineClock()
+        books = (self._requests, self._slow, self._steps, self._memory, self._money)
+        self._books: list[Book] = [book for book in books if book is not None]
         self._burst = Burst(self._ledger, self._engine_clock)
         self._booked: list[Booked] = []  # that the series have not taken
         self._booked_steps = 0
         self._pool = _NO_POOL  # as the engine last told
-        self._engine: EngineModel | None = None
-        self._doubt = PeakDoubt()
-        self._proven = ProvenPeaks()
+        self._doubt, self._proven = PeakDoubt(), ProvenPeaks()
 
     # ── from the engine ──
 
@@ -96,18 +98,15 @@ class Telemetry:
         """Start the clock of the time law; a second time it is a restart, and counters go on."""
         with self._up_to_date:
             engine = engine_model(ready)
-            engine = self._engine = engine.with_peaks(self._proven.measured(engine.peaks))
             self._engine_clock.start(ready.ready_ns)
-            self._steps.peaks(engine.peaks, self._proven.raises)
+            self._explainer.ready(ready)
+            self._use(engine.with_peaks(self._proven.measured(engine.peaks)))
             self._memory.ready(ready, engine.sums.kv_token_bytes)
             self._pool = PoolState(ready.num_blocks, 0, 0, 0)
             self._service.ready(ready, engine.coverage, engine.sums.step_weight_bytes)
 
     def on_report(self, report: StepReport) -> None:
-        """Take a step; call it right after its tokens went to the streams.
-
-        Cost: an append; where it fills a burst, booking that burst.
-        """
+        """Take a step, right after its tokens went to the streams. Cost: mostly an append."""
         if self._burst.collect(report, self._now_ns()):
             with self._own_time:
                 self._book_due()
@@ -123,11 +122,9 @@ class Telemetry:
                 assert self._engine is not None, "a step before Ready"
                 accounts = account_burst(self._engine, self._proven, self._price, facts)
                 if accounts.engine is not self._engine:
-                    self._engine = accounts.engine
-                    self._steps.peaks(self._engine.peaks, self._proven.raises)
+                    self._use(accounts.engine)
                 self._doubt.steps(accounts.steps.violation, accounts.steps.floors.compute_bound)
-                for entry, paid in zip(facts.entries, accounts.paid, strict=True):
-                    entry.pay(paid)
+                accounts.pay(facts.entries)
                 self._history.take(facts, accounts)
                 self._pool = facts.reports[-1].pool
                 self._booked.append(Booked(facts, accounts))
@@ -165,8 +162,11 @@ class Telemetry:
             assert self._engine is not None, "peaks before Ready"
             peaks = self._proven.measured(peaks)
             log.warning(self._doubt.answered(self._engine.peaks, peaks))
-            self._engine = self._engine.with_peaks(peaks)
-            self._steps.peaks(self._engine.peaks, self._proven.raises)
+            self._use(self._engine.with_peaks(peaks))
+
+    def _use(self, engine: EngineModel) -> None:
+        self._engine = engine
+        self._steps.peaks(engine.peaks, self._proven.raises)
 
     def on_fault(self, fault: Fault) -> None:
         """Count a step that raised: all its time is lost. Before `Ready` no clock runs."""
@@ -202,6 +202,7 @@ class Telemetry:
         *,
         received_ns: int | None = None,
         shares_prompt: bool = False,
+        has_grammar: bool = False,
     ) -> None:
         """Open a request at its Submit; its time runs from `received_ns`, or from now.
 
@@ -209,12 +210,14 @@ class Telemetry:
         Steps that are due are not booked here: none of them ran this request, and it waits.
         """
         with self._own_time:
-            at_ns = self._now_ns() if received_ns is None else received_ns
+            now_ns = self._now_ns()
+            at_ns = now_ns if received_ns is None else received_ns
+            kind = {"shares_prompt": shares_prompt, "has_grammar": has_grammar}
             self._requests.received()
-            self._ledger.open(id, prompt_tokens, tenant, at_ns, shares_prompt)
+            self._ledger.open(id, prompt_tokens, tenant, at_ns, now_ns, **kind)
 
     def on_refused(self, count: int) -> None:
-        """Count generations that passed validation and were never submitted: 429 or 503."""
+        """Count generations that were valid and never submitted: 429 or 503."""
         self._requests.refused(count)
 
     def on_finish_sent(self, id: RequestId, n_tokens: int, reason: FinishReason) -> None:
@@ -229,8 +232,9 @@ class Telemetry:
     def cost(self, ids: Sequence[RequestId]) -> CostObject:
         """Bill the generations of one HTTP request so far."""
         with self._up_to_date:
-            entries = [self._ledger[id] for id in ids]
-            return bill_of(entries, self._now_ns(), priced=self._money is not None)
+            entries, now_ns = [self._ledger[id] for id in ids], self._now_ns()
+            why = self._explainer.why(entries, now_ns)
+            return bill_of(entries, now_ns, priced=self._money is not None, why=why)
 
     def forget(self, ids: Sequence[RequestId]) -> None:
         """Say that the response is done; only the timelines of the last requests are kept."""
@@ -256,6 +260,12 @@ class Telemetry:
         with self._up_to_date:
             return self._history.recent(n)
 
+    def why(self, seconds: int) -> WindowView:
+        """Say what made requests slow in the last `seconds`, of which 300 are kept."""
+        with self._up_to_date:
+            self._count_booked()
+            return self._slow.window.view(seconds, self._now_ns())
+
     def proofs(self) -> list[Proof]:
         """Give the steps that raised a peak: the best of each size of working set."""
         with self._up_to_date:
@@ -267,7 +277,7 @@ class Telemetry:
             entry = self._ledger.find(id)
             if entry is None or entry.tenant != tenant:
                 return None
-            return self._history.timeline(entry)
+            return self._history.timeline(entry, self._explainer.explain(entry, self._now_ns()))
 
     def tenant_of(self, id: RequestId) -> str | None:
         """Tell whose a request is, while anything is known of it."""
@@ -286,5 +296,5 @@ class Telemetry:
     def _settle(self, ended: Sequence[Ended], pool: PoolState, now_ns: int) -> None:
         """Take what the engine tells outside of steps: terminal events, and its gauges."""
         self._pool, entries = pool, self._ledger.release(ended, now_ns)
-        self._requests.ended(entries)
-        self._memory.ended(entries)
+        for book in (self._requests, self._slow, self._memory):
+            book.ended(entries)

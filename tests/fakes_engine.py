@@ -239,4 +239,6 @@ def ready(model_dir: Path) -> Ready:
         ),
         backend="scripted",
         isa="none",
+        max_num_seqs=64,
+        max_step_tokens=128,
     )

@@ -16,8 +16,8 @@ from server.contract.table import StreamOptions
 from server.contract.validation import Validator
 from server.http.errors import INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TABLE
 from server.http.json import encode
-from server.http.routes import ROUTES
 from server.limits.body_weight import MAX_CONTAINERS, MAX_KEYS, MAX_VALUES
+from server.routes.routes import ROUTES
 from server.schema.fields import Field, Support, Table
 from server.schema.kinds import MAX_IDS, Schema, TokenId
 from server.text.prompts import MAX_SPELLINGS

@@ -132,5 +132,7 @@ def _ready(
         peaks=peaks,
         backend=network.backend,
         isa=network.isa,
+        max_num_seqs=resolved.max_num_seqs,
+        max_step_tokens=resolved.max_step_tokens,
         checkpoint=prepared.checkpoint,
     )

@@ -31,6 +31,7 @@ class ResolvedEngine:
     block_size: int
     num_blocks: int
     max_model_len: int  # prompt and output together
+    max_num_seqs: int
     max_step_tokens: int
     threads: int
     arithmetic: str  # the fastest that its products use: what its peak is measured in
@@ -61,6 +62,7 @@ def resolve(
         block_size=kv.block_size,
         num_blocks=num_blocks,
         max_model_len=resolve_max_model_len(settings.model.max_model_len, config, pool_tokens),
+        max_num_seqs=settings.scheduler.max_num_seqs,
         max_step_tokens=max_step_tokens,
         threads=threads,
         arithmetic=_arithmetic(storage),

@@ -94,6 +94,7 @@ class Answer:
                     self._tenant,
                     received_ns=received_ns,
                     shares_prompt=choice.index % self._call.n > 0,
+                    has_grammar=choice.submit.grammar is not None,
                 )
 
     async def deltas(self) -> AsyncIterator[Delta]:

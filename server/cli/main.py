@@ -1,6 +1,6 @@
-"""The command line: `floorline serve`, `calibrate`, `models`, `plan`, `lab`. It decides nothing.
+"""The command line: `floorline serve`, `calibrate`, `models`, `why`, `plan`, `lab`.
 
-Imports of the server's heavier parts wait until a command needs them.
+It decides nothing. Imports of the server's heavier parts wait until a command needs them.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from core.settings import Settings
 from core.version import version
 from lab.commands import add_commands
 from server.cli.options import OPTIONS, resolve
+from server.cli.why import add_why
 
 CONFIG_VARIABLE: Final = f"{ENV_PREFIX}CONFIG"
 
@@ -60,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     calibrate.set_defaults(command=_calibrate)
     models = commands.add_parser("models", help="list presets, and the models that are prepared")
     models.set_defaults(command=_models)
+    add_why(commands)
     add_commands(commands)
     return parser
 

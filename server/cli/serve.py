@@ -22,13 +22,13 @@ from core.version import version
 from server.answers.served import Served
 from server.cli.copy_warning import copy_warning
 from server.cli.start_screen import start_screen
-from server.http.app import create_app
 from server.http.connection import (
     ACCEPTED_AT_ONCE,
     connections,
     most_connections,
     quiet_accept,
 )
+from server.routes.app import create_app
 from server.service import Service
 from telemetry.objectives import resolve as check_telemetry
 

@@ -1,1 +1,1 @@
-"""HTTP in and out: routes, keys, bodies, errors, server-sent events. No tokens are made here."""
+"""HTTP in and out: keys, bodies, errors, server-sent events. It knows no route."""

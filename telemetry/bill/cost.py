@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from costmodel.floor import REGIMES
 from telemetry.bill.entry import Entry, Paid, Stage
+from telemetry.spent.pieces import PIECES, Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why an answer was slow, in a word, in a sentence, and what would help."""
+
+    code: str
+    sentence: str
+    advice: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +25,9 @@ class CostObject:
     """Additive fields are sums over the generations; ratios are ratios of sums.
 
     `prefill_…` and `decode_…` split floor and lost time by what a step ran for the request: its
-    prompt and what is run again, or its answer. None means unknown: there is no token yet, no peak,
-    or no price.
+    prompt and what is run again, or its answer. `spent_ms` is where the time went from receipt to
+    the end, in pieces that sum to it; zeros are left out. None means unknown: there is no token
+    yet, no peak, or no price; of `why`, that the answer was not slow.
     """
 
     queue_ms: float
@@ -43,9 +55,13 @@ class CostObject:
     regime: str | None
     interference_ms: float
     cost_usd: float | None
+    spent_ms: Mapping[Piece, float]
+    why: Why | None
 
 
-def bill_of(entries: Sequence[Entry], now_ns: int, priced: bool) -> CostObject:
+def bill_of(
+    entries: Sequence[Entry], now_ns: int, *, priced: bool, why: Why | None = None
+) -> CostObject:
     """Sum what the entries were charged so far; times run from first receipt to last end.
 
     Raises:
@@ -54,6 +70,9 @@ def bill_of(entries: Sequence[Entry], now_ns: int, priced: bool) -> CostObject:
     spent_ns = [entry.stages_ns(now_ns) for entry in entries]
     stages = {stage: _ms(sum(ns[stage] for ns in spent_ns)) for stage in spent_ns[0]}
     paid = Paid.sum(entry.paid for entry in entries)
+    pieces: Counter[Piece] = Counter()
+    for entry in entries:
+        pieces.update(entry.life.spent_ns())
     received_ns = min(e.received_ns for e in entries)
     firsts = [e.first_token_ns for e in entries if e.first_token_ns is not None]
     ended_ns = max(now_ns if e.ended_ns is None else e.ended_ns for e in entries)
@@ -87,6 +106,8 @@ def bill_of(entries: Sequence[Entry], now_ns: int, priced: bool) -> CostObject:
         regime=_regime(paid),
         interference_ms=_ms(paid.steps_ns - paid.time_ns),
         cost_usd=paid.nusd / 1e9 if priced else None,
+        spent_ms={piece: _ms(pieces[piece]) for piece in PIECES if pieces[piece]},
+        why=why,
     )
 
 

@@ -5,12 +5,13 @@ No prompt, no text, no engine state lives here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from core.request import FinishReason, RequestId
+from telemetry.spent.life import Life
 
 
 class Stage(StrEnum):
@@ -72,6 +73,7 @@ class Entry:
     prompt_tokens: int
     received_ns: int
     since_ns: int  # when the current stage began
+    life: Life
     shares_prompt: bool = False  # `usage` counts the prompt with another choice
     stage: Stage = Stage.QUEUE
     stage_ns: dict[Stage, int] = field(default_factory=_NO_TIME.copy)
@@ -117,20 +119,30 @@ class Entry:
         self.stage_ns[self.stage] += at_ns - self.since_ns
         self.stage, self.since_ns = stage, at_ns
 
-    def admitted(self, at_ns: int) -> None:
-        if self.first_token_ns is None and self.ended_ns is None:
-            self.enter(Stage.PREFILL, at_ns)
+    def admitted(self, at_ns: int, room_blocks: int) -> None:
+        """Begin to run; `room_blocks` are left over."""
+        if self.ended_ns is None:
+            self.life.admitted(at_ns)
+            self.life.met.room_blocks = room_blocks
+            if self.first_token_ns is None:
+                self.enter(Stage.PREFILL, at_ns)
 
     def preempted(self, at_ns: int) -> None:
         self.blocks_since_ns = None
         if self.ended_ns is None:
+            self.life.preempted(at_ns)
+            self.life.met.preemptions += 1
             self.enter(Stage.STALLED, at_ns)
             self.resumed = True
 
     def got_token(self, at_ns: int) -> None:
         """Count a token of the answer."""
+        met = self.life.met
         if self.first_token_ns is None:
             self.first_token_ns = at_ns
+            self.life.got_first_token(at_ns)
+        elif at_ns - self.last_token_ns > met.longest_gap_ns:
+            met.longest_gap_ns = at_ns - self.last_token_ns
         self.last_token_ns = at_ns
         self.tokens += 1
         self.resumed = False
@@ -156,11 +168,14 @@ class Entry:
         if self.ended_ns is None:
             self.enter(self.stage, at_ns)
             self.ended_ns, self.finish_reason = self.since_ns, reason
+            self.life.end(self.since_ns, reason)
 
-    def pay(self, paid: Paid) -> None:
+    def pay(self, paid: Paid, pieces: Sequence[int], first_pieces: Sequence[int]) -> None:
+        """Take its shares of a burst of steps."""
         self.paid = Paid.sum((self.paid, paid))
+        self.life.pay(pieces, first_pieces)
 
-    def hold_blocks(self, blocks: int, start_ns: int, end_ns: int) -> int:
+    def take_part(self, blocks: int, start_ns: int, end_ns: int) -> int:
         """Count blocks held since its last step, or since `start_ns` where it held none.
 
         Returns: block-nanoseconds; its bill has those up to its end.
@@ -170,4 +185,5 @@ class Entry:
         held = blocks * (end_ns - since_ns) if end_ns > since_ns else 0
         if self.ended_ns is None:
             self.kv_block_ns += held
+            self.life.ran(start_ns, end_ns)
         return held

@@ -14,9 +14,10 @@ from costmodel.floor import REGIMES
 from costmodel.saving import Saving, saving_of
 from costmodel.slices import ints
 from costmodel.split import Ints, columns_by
-from telemetry.bill.entry import Paid
+from telemetry.bill.entry import Entry, Paid
 from telemetry.bill.money import TimePrice
 from telemetry.books.facts import Facts
+from telemetry.books.pieces import pieces_by_request
 from telemetry.engine.model import EngineModel
 from telemetry.engine.proven import ProvenPeaks
 
@@ -37,7 +38,15 @@ class BurstAccounts:
     own_nusd: Ints  # of each part of `steps.charges`: its exact share of its step's; 0 of waste
     decode_nusd: Ints  # and only where it is of an answer
     paid: Sequence[Paid]  # of each of the facts' entries
+    pieces: Ints  # of each of them, as `OF_STEPS`: where its steps' time went
+    first_pieces: Ints  # and that of its steps up to the first token
     saving: Saving  # what the prefix index bought
+
+    def pay(self, entries: Sequence[Entry]) -> None:
+        """Put each request's shares on its bill."""
+        shares = (self.paid, self.pieces.tolist(), self.first_pieces.tolist())
+        for entry, paid, pieces, first_pieces in zip(entries, *shares, strict=True):
+            entry.pay(paid, pieces, first_pieces)
 
 
 class Booked(NamedTuple):
@@ -71,6 +80,7 @@ def account_burst(
     parts = steps.charges.parts
     own_nusd = parts.share(step_nusd, steps.charges.time_ns) * (parts.waste == 0)
     decode_nusd = own_nusd * facts.decodes[parts.slice]
+    pieces, first_pieces = pieces_by_request(facts, steps)
     return BurstAccounts(
         engine=engine,
         steps=steps,
@@ -79,6 +89,8 @@ def account_burst(
         own_nusd=own_nusd,
         decode_nusd=decode_nusd,
         paid=paid_by_request(facts, steps, own_nusd, decode_nusd),
+        pieces=pieces,
+        first_pieces=first_pieces,
         saving=saving_of(engine.sums, engine.peaks, steps),
     )
 

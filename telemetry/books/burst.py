@@ -88,21 +88,28 @@ class Burst:
             for ids in (report.preempted, report.admitted, [ended.id for ended in report.ended]):
                 self._ledger.check(ids)
         places = self._places(slices)
+        for id, at_ns in report.compiled:
+            self._ledger.compiled(id, at_ns)
+        waiters = self._ledger.waiters
+        waiters.begin(report)
         facts.reports.append(report)
         facts.sent_ns.append(sent_ns)
         wasteful = self._stops or report.ended
         facts.wasted.append(self._wasted_by(report, places) if wasteful else {})
         facts.places += places
-        for place, piece in zip(places, slices, strict=True):
-            held_ns = facts.entries[place].hold_blocks(piece.blocks, start_ns, end_ns)
-            facts.block_ns[place] += held_ns
         if changes:
             self._look_ups(report, places)
             for id in report.preempted:
                 self._ledger[id].preempted(start_ns)
+            room_blocks = report.pool.free_blocks + report.pool.cached_blocks
             for id in report.admitted:
-                self._ledger[id].admitted(start_ns)
+                self._ledger[id].admitted(start_ns, room_blocks)
             facts.preemptions += len(report.preempted)
+        for place, piece in zip(places, slices, strict=True):
+            entry = facts.entries[place]
+            facts.block_ns[place] += entry.take_part(piece.blocks, start_ns, end_ns)
+            facts.unanswered.append(entry.first_token_ns is None)
+        waiters.close()
         self._deliver(report, sent_ns)
         if report.ended:
             facts.ended += self._ledger.release(report.ended, sent_ns)

@@ -50,6 +50,7 @@ class Facts:
 
     # of each slice
     places: list[int] = field(default_factory=list)  # of its request in `entries`
+    unanswered: list[bool] = field(default_factory=list)  # whether it had no token before
 
     # of each token of an answer
     first_token_ns: list[int] = field(default_factory=list)  # of first ones: time since receipt

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from core.request import RequestId
 from core.wire import Ended
 from telemetry.bill.entry import Entry
+from telemetry.spent.life import Life, Waiters
 
 SHARED_TENANT: Final = "_shared"  # pays idle and waste
 OTHER: Final = "other"  # stands for all names beyond a closed or bounded set
@@ -27,6 +28,8 @@ class Ledger:
         self._entries: dict[RequestId, Entry] = {}
         self._recent: OrderedDict[RequestId, Entry] = OrderedDict()
         self._tenants: set[str] = set()
+        self._live_of: Counter[str] = Counter()  # tenant
+        self.waiters = Waiters()
         self.live = 0
 
     def open(
@@ -35,18 +38,34 @@ class Ledger:
         prompt_tokens: int,
         tenant: str,
         received_ns: int,
+        submitted_ns: int,
         shares_prompt: bool = False,
+        has_grammar: bool = False,
     ) -> None:
         assert id not in self._entries, f"{id} was received twice"
+        life = Life(self.waiters, received_ns, submitted_ns, has_grammar)
+        if not has_grammar:
+            self.waiters.join(id, life)
+        tenant = self._known(tenant)
+        life.met.behind, life.met.behind_own = self.live, self._live_of[tenant]
         self.live += 1
+        self._live_of[tenant] += 1
         self._entries[id] = Entry(
             id=id,
-            tenant=self._known(tenant),
+            tenant=tenant,
             prompt_tokens=prompt_tokens,
             received_ns=received_ns,
             shares_prompt=shares_prompt,
             since_ns=received_ns,
+            life=life,
         )
+
+    def compiled(self, id: RequestId, at_ns: int) -> None:
+        """Take that a request's grammar was compiled, if it has not ended since."""
+        entry = self._entries.get(id)
+        if entry is not None and entry.ended_ns is None:
+            entry.life.compiled(at_ns)
+            self.waiters.join(id, entry.life)
 
     def __getitem__(self, id: RequestId) -> Entry:
         return self._entries[id]
@@ -79,6 +98,7 @@ class Ledger:
             entry.end(event.reason, at_ns)
             entry.released = True
             self.live -= 1
+            self._live_of[entry.tenant] -= 1
             self._drop_if_done(entry)
         return entries
 

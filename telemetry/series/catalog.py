@@ -145,6 +145,13 @@ METRICS: Final = (
     _gauge("requests_waiting",
         "Requests that wait, by what for; budget: for the next step; grammar: to be compiled.",
         on.WAIT_REASON),
+    _counter("request_time_seconds_total",
+        "Time of ended requests from receipt to the end, by what it went to; disjoint. "
+        "Sums to request_duration_seconds_sum.", on.PIECE),
+    _counter("slow_requests_total",
+        "Ended requests that were slow: they missed an objective of --slo, or, without one, took "
+        "over 3 × their floor alone and 50 ms more. By the part that was, and by what most of the "
+        "time went to.", on.PART, on.SLOW_BY),
     _counter("requests_total",
         "Ended generations; stop: those that call tools too; refused: at once, or having waited "
         "in vain.", on.OUTCOME),

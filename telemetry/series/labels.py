@@ -18,6 +18,8 @@ from telemetry.bill.entry import Stage
 from telemetry.books.facts import KINDS
 from telemetry.books.ledger import MAX_TENANTS, OTHER
 from telemetry.engine.proven import PeakOf
+from telemetry.spent.pieces import PIECES
+from telemetry.why.verdict import GROUPS, Code, Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,9 @@ COPY: Final = _label("copy", ("checkpoint", "served"))
 COVERED: Final = _label("of", ("weights", "kv"))
 CONTEXT: Final = _label("context", CONTEXTS)
 FINISH_REASON: Final = _label("finish_reason", tuple(FinishReason))
+PIECE: Final = _label("cause", PIECES)
+PART: Final = _label("part", tuple(Part))
+SLOW_BY: Final = _label("code", (*(p for group in GROUPS.values() for p in group), *Code))
 PHASE: Final = _label("phase", tuple(Stage))
 WAIT_REASON: Final = _label("reason", tuple(Obstacle))
 OUTCOME: Final = _label("outcome", tuple(FinishReason))

@@ -18,7 +18,7 @@ COST_FIELDS = {
     "queue_ms", "ttft_ms", "prefill_ms", "decode_ms", "stalled_ms", "mean_itl_ms",
     "tokens_per_second", "floor_ms", "efficiency", "bytes_read", "bytes_written", "flops",
     "kv_block_seconds", "cached_tokens", "recomputed_tokens", "steps", "mean_batch", "regime",
-    "interference_ms", "cost_usd",
+    "interference_ms", "cost_usd", "spent_ms", "why",
     "prefill_floor_ms", "decode_floor_ms", "lost_ms", "prefill_lost_ms", "decode_lost_ms",
 }  # fmt: skip
 
@@ -280,7 +280,7 @@ def plain(text: str) -> str:
         (r'"id":"call_[0-9a-f]{24}-0-0"', '"id":"CALL"'),
         (r'"created":[0-9]+', '"created":0'),
         (r'"system_fingerprint":"fp_[0-9a-f]{12}"', '"system_fingerprint":"FP"'),
-        (r',"cost":\{[^}]*\}', ""),
+        (r',"cost":\{.*?\}(?=\}\n)', ""),
     ):
         text = re.sub(pattern, fixed, text)
     return text

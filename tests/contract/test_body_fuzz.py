@@ -17,7 +17,7 @@ import pytest
 from core.request import Request
 from core.settings import Settings
 from server.contract.validation import Validator
-from server.http.app import create_app
+from server.routes.app import create_app
 from server.service import Service
 from tests.contract.conftest import TOOL_TEMPLATE
 from tests.contract.mutator import BASES, mutations

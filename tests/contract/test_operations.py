@@ -14,7 +14,7 @@ import pytest
 
 from core.settings import Settings
 from core.wire import Abort, Finish, Submit
-from server.http.app import create_app
+from server.routes.app import create_app
 from server.service import Service
 from tests.contract.conftest import Server
 from tests.fakes_engine import GatedRunner
@@ -90,6 +90,23 @@ def test_a_bad_number_of_steps_is_refused(http: httpx.Client, n: str) -> None:
     response = http.get(f"/debug/steps?n={n}")
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "n"
+
+
+def test_a_window_says_what_was_slow(start: Callable[..., Server]) -> None:
+    server = start()
+    body = {"prompt": "a", "max_tokens": 5}
+    cost = server.client.post("/v1/completions", json=body).json()["cost"]
+    view = server.client.get("/debug/why?window=300s").json()
+    assert view["ended"] == 1
+    assert view["spent_ms"] == pytest.approx(cost["spent_ms"])
+    assert view["mean_ms"] == pytest.approx(sum(cost["spent_ms"].values()))
+
+
+@pytest.mark.parametrize("window", ["x", "60", "-1s", "0s", "301s", "9" * 30 + "s", "1.5s", "s"])
+def test_a_bad_window_is_refused(http: httpx.Client, window: str) -> None:
+    response = http.get(f"/debug/why?window={window}")
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == "window"
 
 
 def test_a_request_is_found_by_the_id_of_its_answer(start: Callable[..., Server]) -> None:

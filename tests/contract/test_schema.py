@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 from core.version import version
 from server.cli.options import resolve
 from server.contract.validation import Validator
-from server.http.routes import document
+from server.routes.routes import document
 from tests.contract.conftest import Server
 
 FLAGS = {"max_n": "3", "max_prompts": "3", "max_request_tokens": "2000"}  # so that answers are soon

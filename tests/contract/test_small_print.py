@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from core.routes import Route
-from server.http.operations import LONGEST_WAIT_S, Operations
-from server.http.routes import ROUTES
+from server.routes.operations import LONGEST_WAIT_S, Operations
+from server.routes.routes import ROUTES
 from telemetry.history import HIDDEN
 from tests.contract.conftest import Server
 from tests.contract.test_tenants import KEYS, ask, client_of
@@ -144,9 +144,9 @@ def test_a_scrape_waits_for_its_share_of_time_and_holds_what_ended_before_it(
             waited.append(delay_s)
 
     clock = iter(range(100))  # each look at the processor's clock is a second later
-    monkeypatch.setattr("server.http.operations.time.thread_time", lambda: next(clock))
-    monkeypatch.setattr("server.http.operations.time.monotonic", lambda: 7.0)
-    monkeypatch.setattr("server.http.operations.asyncio.sleep", sleep)
+    monkeypatch.setattr("server.routes.operations.time.thread_time", lambda: next(clock))
+    monkeypatch.setattr("server.routes.operations.time.monotonic", lambda: 7.0)
+    monkeypatch.setattr("server.routes.operations.asyncio.sleep", sleep)
     served = SimpleNamespace(telemetry=SimpleNamespace(render=render))
     supervisor = SimpleNamespace(live=live)
     service: Any = SimpleNamespace(served=lambda: served, supervisor=supervisor)

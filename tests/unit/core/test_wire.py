@@ -77,6 +77,8 @@ READY = Ready(
     ),
     backend="torch",
     isa="",
+    max_num_seqs=5,
+    max_step_tokens=6,
     checkpoint=CheckpointBytes(9, (Expansion("Q4_K", MatrixFormat.FP16, 3, 8),)),
 )
 STEP = StepReport(

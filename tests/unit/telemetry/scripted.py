@@ -37,6 +37,8 @@ def ready(ready_ns: int, **changes: object) -> Ready:
         "peaks": peaks(),
         "backend": "torch",
         "isa": "avx2",
+        "max_num_seqs": 4,
+        "max_step_tokens": 128,
     }
     return Ready(**(fields | changes))  # type: ignore[arg-type]
 

@@ -13,8 +13,8 @@ from core.routes import Route
 from server.answers.bodies import ChatCompletion, Completion
 from server.contract.validation import Validator
 from server.http.errors import ErrorAnswer
-from server.http.inference import Inference
-from server.http.operations import (
+from server.routes.inference import Inference
+from server.routes.operations import (
     MAX_STEPS,
     EngineStatus,
     ModelCard,
@@ -24,8 +24,9 @@ from server.http.operations import (
     ServerLoad,
     ServerVersion,
 )
-from server.http.token_routes import Detokenized, Tokenized, TokenizerInfo, TokenRoutes
+from server.routes.token_routes import Detokenized, Tokenized, TokenizerInfo, TokenRoutes
 from server.schema.openapi import Endpoint, openapi
+from telemetry.why.window import WindowView
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -37,6 +38,11 @@ _COUNT: Final = {
     "name": "n",
     "in": "query",
     "schema": {"type": "integer", "minimum": 1, "maximum": MAX_STEPS},
+}
+_WINDOW: Final = {
+    "name": "window",
+    "in": "query",
+    "schema": {"type": "string", "pattern": "^[0-9]+s$"},
 }
 
 
@@ -137,6 +143,16 @@ ROUTES: Final[tuple[tuple[Endpoint, Callable[[Handlers], Handler]], ...]] = (
             Route.REQUEST, "One request's timeline", dict[str, Any], (404, 503), parameters=(_ID,)
         ),
         lambda to: to.operations.request,
+    ),
+    (
+        Endpoint(
+            Route.WHY,
+            "What made requests slow in the last seconds",
+            WindowView,
+            (400, 503),
+            parameters=(_WINDOW,),
+        ),
+        lambda to: to.operations.why,
     ),
     (
         Endpoint(Route.OPENAPI, "This document", dict[str, Any]),

@@ -11,13 +11,13 @@ from core.errors import FloorlineError
 from server.contract.validation import Validator
 from server.http.body_reader import BodyReader
 from server.http.errors import METHOD_NOT_ALLOWED, NOT_FOUND, ErrorRow, envelope
-from server.http.inference import Inference
 from server.http.json import error_response, json_response
 from server.http.keys import Keyring
 from server.http.middleware import Edge
-from server.http.operations import Operations
-from server.http.routes import ROUTES, Handlers, document
-from server.http.token_routes import TokenRoutes
+from server.routes.inference import Inference
+from server.routes.operations import Operations
+from server.routes.routes import ROUTES, Handlers, document
+from server.routes.token_routes import TokenRoutes
 from server.service import Service
 from server.text.prompts import PromptEncoder
 

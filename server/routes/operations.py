@@ -22,9 +22,11 @@ from server.service import Service
 from telemetry.engine.proven import Proof
 from telemetry.history import HIDDEN, StepView
 from telemetry.telemetry import Telemetry
+from telemetry.why.window import SECONDS_KEPT
 
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 DEFAULT_STEPS: Final = 200
+DEFAULT_WINDOW_S: Final = 60
 MAX_STEPS: Final = 10**9 - 1
 SCRAPE_SHARE: Final = 0.05  # of the event loop's time that scrapes may take while requests run
 LONGEST_WAIT_S: Final = 1.0
@@ -145,6 +147,21 @@ class Operations:
         if timeline is None:
             return json_response(envelope(NOT_FOUND, UNKNOWN_REQUEST, "id"), NOT_FOUND.status)
         return json_response(timeline)
+
+    async def why(self, request: Request) -> Response:
+        """Say what made requests slow; which one was the slowest, to whom it is shown."""
+        text = request.query_params.get("window", f"{DEFAULT_WINDOW_S}s")
+        count = text.removesuffix("s")
+        if not (count.isascii() and count.isdigit() and text.endswith("s") and len(count) <= 9):
+            raise InvalidType("window must be whole seconds, like 60s", "window")
+        if not 1 <= int(count) <= SECONDS_KEPT:
+            raise InvalidValue(f"window must be between 1s and {SECONDS_KEPT}s", "window")
+        telemetry = self._service.served().telemetry
+        view = telemetry.why(int(count))
+        whose = None if view.worst is None else telemetry.tenant_of(view.worst.id)
+        if not request.state.sees_all and whose != request.state.tenant:
+            view = replace(view, worst=None)
+        return json_response(view)
 
     async def openapi(self, _: Request) -> Response:
         return self._document

@@ -1,0 +1,1 @@
+"""What each path does: one table of routes, and who handles them."""

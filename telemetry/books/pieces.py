@@ -1,0 +1,84 @@
+"""What requests spent in the steps that ran them: their own shares, by cause, and the others'."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from costmodel.account import StepAccounts
+from costmodel.charges import WASTE, WasteCause
+from costmodel.split import Bools, Ints, columns_by, split_exactly
+from telemetry.books.facts import Facts
+from telemetry.spent.pieces import LOST, OF_STEPS
+
+_RECOMPUTE: Final = WASTE.index(WasteCause.RECOMPUTE)
+_OVERRUN: Final = WASTE.index(WasteCause.OVERRUN)
+_FAILED: Final = WASTE.index(WasteCause.FAILED)
+
+
+def pieces_by_request(facts: Facts, steps: StepAccounts) -> tuple[Ints, Ints]:
+    """Sum up the pieces of each request's steps, and of those up to its first token.
+
+    Shapes: [entries, pieces + 2] and [entries, pieces]; pieces as `OF_STEPS`, and then the prompt
+        tokens of others in these steps, and the steps that had some.
+    Invariant: a step adds its whole time to each request that it ran and that had not ended.
+    """
+    charges, parts = steps.charges, steps.charges.parts
+    time_ns, floor_ns = charges.time_ns, charges.floor_ns
+    own, decodes = parts.waste == 0, facts.decodes[parts.slice]
+    here = _firsts(steps) & (parts.waste != _OVERRUN)  # once for each slice of one that lives
+    columns = np.array(
+        (
+            *(floor_ns * (own & ~decodes), floor_ns * (own & decodes)),
+            *_lost_by_cause(steps, own),
+            *(time_ns * (parts.waste == _RECOMPUTE), time_ns * (parts.waste == _FAILED)),
+            *(_of_others(steps, time_ns, kind) * here for kind in (~decodes, decodes)),
+        )
+    )
+    prompts = _of_others(steps, parts.tokens, ~decodes) * here
+    request, count = facts.requests[parts.slice], len(facts.entries)
+    sums = columns_by(request, np.concatenate((columns, (prompts, prompts > 0))), count).T
+    unanswered = np.array(facts.unanswered, bool)[parts.slice]
+    if not unanswered.any():
+        return sums, np.zeros((count, len(OF_STEPS)), np.int64)
+    return sums, columns_by(request, columns * unanswered, count).T
+
+
+def _lost_by_cause(steps: StepAccounts, own: Bools) -> Ints:
+    """Share what each part lost by the causes of its step. Shapes: [causes, parts]."""
+    charges, step = steps.charges, steps.charges.parts.step
+    lost = np.zeros((len(LOST), len(step)), np.int64)
+    here = [
+        (place, steps.lost_ns[cause])
+        for place, (cause, _) in enumerate(LOST)
+        if cause in steps.lost_ns
+    ]
+    weights = np.array([of_steps[step] for _, of_steps in here])
+    if steps.charges.parts.alone:
+        shares = weights
+    else:
+        total = charges.time_ns - charges.floor_ns
+        group = np.repeat(np.arange(len(step)), len(here))
+        shares = split_exactly(total, weights.T.ravel(), group).reshape(-1, len(here)).T
+    lost[[place for place, _ in here]] = shares * own
+    return lost
+
+
+def _firsts(steps: StepAccounts) -> Bools:
+    """Mark the first part of each slice."""
+    places = steps.charges.parts.slice
+    first = np.ones(len(places), bool)
+    first[1:] = places[1:] > places[:-1]
+    return first
+
+
+def _of_others(steps: StepAccounts, values: Ints, kind: Bools) -> Ints:
+    """Sum, for each part, what the other slices of its step have of a kind."""
+    parts, of_kind = steps.charges.parts, (values * kind)[None]
+    if parts.alone:
+        return np.zeros(len(values), np.int64)
+    of_step = columns_by(parts.step, of_kind, len(steps.wall_ns))[0]
+    of_slice = columns_by(parts.slice, of_kind, len(steps.slices.step))[0]
+    others: Ints = of_step[parts.step] - of_slice[parts.slice]
+    return others
