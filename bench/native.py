@@ -33,8 +33,8 @@ CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time
 class Bench:
     """One width of one model. `kv_token_bytes` is what a token of context costs a step to read.
 
-    `step_bytes` is what a step needs of the weights, `checkpoint_bytes` the same in the bytes of the
-    checkpoint.
+    `step_bytes` is what a step needs of the weights, `checkpoint_bytes` the same in the bytes of
+    the checkpoint.
     """
 
     config: ModelConfig
