@@ -8,7 +8,7 @@ import numpy as np
 
 from costmodel.account import StepAccounts
 from costmodel.charges import WASTE, WasteCause
-from costmodel.split import Bools, Ints, columns_by, split_exactly
+from costmodel.split import Bools, Ints, columns_by
 from telemetry.books.facts import Facts
 from telemetry.spent.pieces import LOST, OF_STEPS
 
@@ -46,23 +46,26 @@ def pieces_by_request(facts: Facts, steps: StepAccounts) -> tuple[Ints, Ints]:
 
 
 def _lost_by_cause(steps: StepAccounts, own: Bools) -> Ints:
-    """Share what each part lost by the causes of its step. Shapes: [causes, parts]."""
+    """Share what each part lost by the causes of its step; what rounding leaves goes to the first.
+
+    Shapes: [causes, parts].
+    """
     charges, step = steps.charges, steps.charges.parts.step
-    lost = np.zeros((len(LOST), len(step)), np.int64)
-    here = [
-        (place, steps.lost_ns[cause])
-        for place, (cause, _) in enumerate(LOST)
-        if cause in steps.lost_ns
+    lost = (charges.time_ns - charges.floor_ns) * own
+    shares = np.zeros((len(LOST), len(step)), np.int64)
+    present = [
+        (k, steps.lost_ns[cause])
+        for k, (cause, _) in enumerate(LOST)
+        if cause in steps.lost_ns and steps.lost_ns[cause].any()
     ]
-    weights = np.array([of_steps[step] for _, of_steps in here])
-    if steps.charges.parts.alone:
-        shares = weights
-    else:
-        total = charges.time_ns - charges.floor_ns
-        group = np.repeat(np.arange(len(step)), len(here))
-        shares = split_exactly(total, weights.T.ravel(), group).reshape(-1, len(here)).T
-    lost[[place for place, _ in here]] = shares * own
-    return lost
+    if not present:
+        return shares
+    share = lost / np.maximum(sum(of_steps for _, of_steps in present), 1)[step]
+    (first, _), *others = present
+    for place, of_steps in others:
+        shares[place] = of_steps[step] * share
+    shares[first] = lost - shares.sum(axis=0)
+    return shares
 
 
 def _firsts(steps: StepAccounts) -> Bools:

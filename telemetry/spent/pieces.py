@@ -75,13 +75,12 @@ class Clocks(NamedTuple):
 
     def after(self, report: StepReport) -> Clocks:
         """Advance over a step. Those in the queue wait for one thing, but for grammars."""
-        waiting = report.pool.waiting
-        place = _UNNAMED
-        if waiting:
-            held_by = (k for k, (obstacle, _) in enumerate(_WAIT_FOR) if waiting.get(obstacle))
-            place = next(held_by, _UNNAMED)
+        waiting, took_ns = report.pool.waiting, report.end_ns - report.start_ns
+        if not waiting:
+            return Clocks(self.kv, self.slots, self.budget, self.unnamed + took_ns)
+        held_by = (k for k, (obstacle, _) in enumerate(_WAIT_FOR) if waiting.get(obstacle))
         advanced = list(self)
-        advanced[place] += report.end_ns - report.start_ns
+        advanced[next(held_by, _UNNAMED)] += took_ns
         return Clocks._make(advanced)
 
     def waited_since(self, then: Clocks) -> list[tuple[Piece, int]]:
