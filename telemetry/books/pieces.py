@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from costmodel.account import StepAccounts
+from costmodel.account import LostCause, StepAccounts
 from costmodel.charges import WASTE, WasteCause
 from costmodel.split import Bools, Ints, columns_by
 from telemetry.books.facts import Facts
@@ -15,6 +15,7 @@ from telemetry.spent.pieces import LOST, OF_STEPS
 _RECOMPUTE: Final = WASTE.index(WasteCause.RECOMPUTE)
 _OVERRUN: Final = WASTE.index(WasteCause.OVERRUN)
 _FAILED: Final = WASTE.index(WasteCause.FAILED)
+_HOST: Final = [cause for cause, _ in LOST].index(LostCause.HOST)
 
 
 def pieces_by_request(facts: Facts, steps: StepAccounts) -> tuple[Ints, Ints]:
@@ -46,25 +47,18 @@ def pieces_by_request(facts: Facts, steps: StepAccounts) -> tuple[Ints, Ints]:
 
 
 def _lost_by_cause(steps: StepAccounts, own: Bools) -> Ints:
-    """Share what each part lost by the causes of its step; what rounding leaves goes to the first.
+    """Share what each part lost by the causes of its step; what rounding leaves is host time.
 
     Shapes: [causes, parts].
     """
     charges, step = steps.charges, steps.charges.parts.step
     lost = (charges.time_ns - charges.floor_ns) * own
-    shares = np.zeros((len(LOST), len(step)), np.int64)
-    present = [
-        (k, steps.lost_ns[cause])
-        for k, (cause, _) in enumerate(LOST)
-        if cause in steps.lost_ns and steps.lost_ns[cause].any()
-    ]
-    if not present:
-        return shares
-    share = lost / np.maximum(sum(of_steps for _, of_steps in present), 1)[step]
-    (first, _), *others = present
-    for place, of_steps in others:
-        shares[place] = of_steps[step] * share
-    shares[first] = lost - shares.sum(axis=0)
+    of_steps = np.zeros((len(LOST), len(steps.wall_ns)), np.int64)
+    for place, (cause, _) in enumerate(LOST):
+        of_steps[place] = steps.lost_ns.get(cause, 0)
+    rate = lost / np.maximum(of_steps.sum(axis=0), 1)[step]
+    shares: Ints = (of_steps[:, step] * rate).astype(np.int64)
+    shares[_HOST] += lost - shares.sum(axis=0)
     return shares
 
 
