@@ -23,6 +23,8 @@ RUNNING = (
 )
 _POINTS: Final = 60  # of the floor curve
 LOST = "floorline_lost_seconds_total"
+REQUEST_TIME = "floorline_request_time_seconds_total"
+SLOW = "floorline_slow_requests_total"
 KV_USE = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "llamacpp:kv_cache_usage_ratio")
 
 
@@ -47,6 +49,8 @@ class ServerView:
     preemptions: float | None = None
     time_s: dict[str, float] = field(default_factory=dict)  # the engine's, by what it went to
     queued_time_s: dict[str, float] | None = None  # the same while requests waited
+    request_time_s: dict[str, float] | None = None  # of those that ended, by what it went to
+    slow: dict[str, float] | None = None  # how many of them were slow, by what made them so
 
 
 def server_view(scrapes: Sequence[Scrape], warmup_s: float) -> ServerView | None:
@@ -74,7 +78,17 @@ def server_view(scrapes: Sequence[Scrape], warmup_s: float) -> ServerView | None
         preemptions=window.grew("floorline_preemptions_total"),
         time_s=_time_s([(inside[0], inside[-1])]),
         queued_time_s=_queued_time_s(inside),
+        request_time_s=_grown_by(window, REQUEST_TIME, "cause"),
+        slow=_grown_by(window, SLOW, "code"),
     )
+
+
+def _grown_by(window: ScrapeWindow, name: str, label: str) -> dict[str, float] | None:
+    """Give by how much each value of a label grew, the most first; None: not told."""
+    values = window.last.values(label, name)
+    grown = {value: window.grew(name, **{label: value}) or 0.0 for value in values}
+    ordered = sorted(grown.items(), key=lambda part: part[1], reverse=True)
+    return {value: more for value, more in ordered if more > 0} if values else None
 
 
 def _time_s(spans: Iterable[tuple[Scrape, Scrape]]) -> dict[str, float]:

@@ -94,7 +94,17 @@ def _server(told: ServerView | None) -> list[str]:
         f"  preemptions {known(server.preemptions, '.0f')}",
         f"         its time: {_shares(server.time_s)}",
         f"         while requests queued: {_shares(server.queued_time_s, 'none seen to queue')}",
+        f"         its requests' time: {_shares(server.request_time_s)}",
+        f"         slow requests: {_slow_at(server.slow)}",
     ]
+
+
+def _slow_at(slow: dict[str, float] | None) -> str:
+    """Count the requests that the server calls slow, by what made them so."""
+    if not slow:
+        return "n/a" if slow is None else "none"
+    by_code = ", ".join(f"{count:.0f} by {code}" for code, count in slow.items())
+    return f"{by_code}; floorline why says more"
 
 
 def _shares(time_s: dict[str, float] | None, empty: str = "n/a") -> str:

@@ -87,6 +87,28 @@ def test_the_servers_time_is_told_by_cause_in_all_and_while_requests_queued() ->
     assert (seen([other, other]).time_s, seen([other, other]).queued_time_s) == ({}, None)
 
 
+def requests(t_s: float, slots: float, floor: float, slow: int) -> Scrape:
+    return Scrape(
+        f"""floorline_request_time_seconds_total{{cause="wait_slots"}} {slots}
+floorline_request_time_seconds_total{{cause="floor_decode"}} {floor}
+floorline_request_time_seconds_total{{cause="host"}} 0
+floorline_slow_requests_total{{part="ttft",code="wait_slots"}} {slow}
+floorline_slow_requests_total{{part="e2e",code="wait_slots"}} {2 * slow}
+floorline_slow_requests_total{{part="e2e",code="host"}} 0
+""",
+        t_s,
+    )
+
+
+def test_the_requests_time_and_what_made_them_slow_are_told() -> None:
+    view = seen([requests(0.0, 1.0, 0.5, 1), requests(4.0, 4.0, 1.0, 3)])
+    assert view.request_time_s == {"wait_slots": 3.0, "floor_decode": 0.5}
+    assert view.slow == {"wait_slots": 6}, "both parts"
+    assert seen([requests(0.0, 1.0, 0.5, 1), requests(4.0, 1.0, 0.5, 1)]).slow == {}
+    other = Scrape("vllm:num_requests_running 3.0\n")
+    assert (seen([other, other]).request_time_s, seen([other, other]).slow) == (None, None)
+
+
 def test_other_servers_give_what_they_have() -> None:
     vllm = Scrape('vllm:num_requests_running{model_name="m"} 3.0\nvllm:kv_cache_usage_perc 0.5\n')
     view = seen([vllm, vllm])
