@@ -7,7 +7,7 @@ from grafana_foundation_sdk.builders.dashboard import Dashboard
 
 from deploy.grafana import panels
 from deploy.grafana.panels import BLUE, CYAN, GREEN, GREY, ORANGE, PURPLE, RED, YELLOW
-from deploy.grafana.promql import REPLICA, mean, now, rate, ratio, select
+from deploy.grafana.promql import REPLICA, mean, now, rate, ratio, select, share
 
 HOUR_S, MILLION = 3600, 1e6
 WALL = "engine_wall_seconds_total"
@@ -79,7 +79,32 @@ def _load() -> tuple[timeseries.Panel, ...]:
             {"{{phase}}": mean("request_phase_seconds", "phase")},
             {"queue": ORANGE, "prefill": BLUE, "decode": GREEN, "stalled": RED},
         ),
+        panels.stack(
+            "A request's time, by what it went to",
+            "Mean seconds per ended request: waits, its floor, what was lost above it, others.",
+            "s",
+            {"{{cause}}": _per_request("request_time_seconds_total", "cause")},
+            {
+                "floor_.*": GREEN,
+                "wait_.*": ORANGE,
+                "others_.*": BLUE,
+                ".*_shortfall": RED,
+                "host|sample|deliver|accept": PURPLE,
+                "stalled|sat_out|recompute": YELLOW,
+            },
+        ),
+        panels.stack(
+            "Slow requests, by what made them so",
+            "Per second. They missed an objective, or took over 3 × their floor alone.",
+            "reqps",
+            {"{{code}}": rate("slow_requests_total", "code")},
+            {"wait_.*": ORANGE, "others_.*": BLUE, ".*_shortfall": RED, "prompt|tokens": GREEN},
+        ),
     )
+
+
+def _per_request(seconds: str, label: str) -> str:
+    return share(rate(seconds, label), rate("request_duration_seconds_count"))
 
 
 def _memory() -> tuple[timeseries.Panel, ...]:

@@ -86,10 +86,15 @@ async def _whole(answer: Answer, off_loop: OffLoop) -> Response:
 
 
 def _timing(bill: CostObject | None) -> dict[str, str]:
-    """Write the header of what took how long; no answer is kept back for want of it."""
+    """Write the header of what took how long, and of a slow answer why: its code, no sentence.
+
+    No answer is kept back for want of it.
+    """
     if bill is None:
         return {}
     phases = ("queue", "prefill", "decode", "floor")
     timings = ((phase, getattr(bill, f"{phase}_ms")) for phase in phases)
     parts = [f"{phase};dur={ms:.3f}" for phase, ms in timings if ms is not None]
+    if bill.why is not None:
+        parts.append(f'why;desc="{bill.why.code}"')
     return {"server-timing": ", ".join(parts)}

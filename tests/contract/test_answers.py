@@ -106,8 +106,27 @@ def test_an_answer_tells_its_timing_and_its_id(http: httpx.Client) -> None:
     response = http.post("/v1/completions", json={"prompt": "hi"})
     cost, names = response.json()["cost"], ("queue", "prefill", "decode", "floor")
     told = [f"{name};dur={cost[f'{name}_ms']:.3f}" for name in names]
+    if cost["why"]:  # this machine may be busy
+        told.append(f'why;desc="{cost["why"]["code"]}"')
     assert response.headers["server-timing"] == ", ".join(told)
     assert len(response.headers["x-request-id"]) == 32
+
+
+def test_a_slow_answer_says_why(start: Callable[..., Server]) -> None:
+    """No answer comes within a microsecond."""
+    server = start(slo="e2e=0.001ms")
+    response = server.client.post("/v1/completions", json={"prompt": "hi", "max_tokens": 3})
+    why = response.json()["cost"]["why"]
+    assert why["sentence"].startswith("Answer after ")
+    assert ", goal 0.00 ms: " in why["sentence"]
+    assert f'why;desc="{why["code"]}"' in response.headers["server-timing"]
+    last = stream(server.client, "/v1/completions", prompt="hi", max_tokens=3)[-1]
+    assert last["cost"]["why"]["code"]
+    timeline = server.client.get(f"/debug/requests/{response.json()['id']}").json()
+    assert timeline["why"]["sentence"] == why["sentence"]
+    assert sum(timeline["why"]["spent_ms"].values()) == pytest.approx(
+        timeline["why"]["measured_ms"]
+    )
 
 
 @pytest.mark.parametrize(("given", "echoed"), [("abc-1", True), ("a b", False), ("x" * 129, False)])
