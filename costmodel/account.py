@@ -6,7 +6,7 @@ It knows no requests and no prices; `StepReport`s go in with the slices that tur
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -60,6 +60,7 @@ class StepAccounts:
     wall_ns: Ints
     violation: Bools  # forward < floor: the model or the peak is wrong
     useful_floor_ns: Ints
+    checkpoint_floor_ns: Ints  # that of it which the checkpoint's own bytes would take
     lost_ns: Mapping[LostCause, Ints]
     charges: Charges
 
@@ -79,10 +80,12 @@ def account_steps(
     reports: Sequence[StepReport],
     slices: Slices,
     wasted: Sequence[Mapping[int, WasteCause]],
+    checkpoint_share: float = 1.0,
 ) -> StepAccounts:
     """Account for steps, of which `slices` are the columns.
 
-    `wasted` maps, for each step, a slice's index to why all of it served nobody.
+    `wasted` maps, for each step, a slice's index to why all of it served nobody. `checkpoint_share`
+    is what a step needs of the checkpoint over what it reads of the copy that is served.
 
     On a violation the floor counts as the forward time. Host time is what is neither forward nor
     sampling, so that the time law holds to the nanosecond.
@@ -99,10 +102,12 @@ def account_steps(
         work,
         parts_of(slices, wasted),
         floor_ns=floor_ns,
+        checkpoint_floor_ns=_checkpoint_floor_ns(work, peaks, floor_ns, checkpoint_share),
         time_ns=wall_ns,
         by_bytes=~floors.compute_bound,
     )
     wasted_ns = _wasted_ns(charges, slices)
+    useful_floor_ns = floor_ns - sum(wasted_ns.values(), start=np.int64(0))
     lost_ns = _shortfalls(floors, forward_ns - floor_ns) | wasted_ns
     lost_ns |= {LostCause.SAMPLE: sample_ns, LostCause.HOST: host_ns}
     return StepAccounts(
@@ -112,10 +117,31 @@ def account_steps(
         regimes=floors.regimes(host_ns),
         wall_ns=wall_ns,
         violation=floors.ns > forward_ns,
-        useful_floor_ns=floor_ns - sum(wasted_ns.values(), start=np.int64(0)),
+        useful_floor_ns=useful_floor_ns,
+        checkpoint_floor_ns=_of_requests(charges, slices, useful_floor_ns),
         lost_ns=lost_ns,
         charges=charges,
     )
+
+
+def _checkpoint_floor_ns(work: Work, peaks: Peaks, floor_ns: Ints, share: float) -> Ints:
+    """Give the floors of the same steps on weights in the checkpoint's own bytes."""
+    if share >= 1:
+        return floor_ns
+    smaller = replace(
+        work,
+        weights_bytes=(work.weights_bytes * share).astype(np.int64),
+        lm_head_bytes=(work.lm_head_bytes * share).astype(np.int64),
+    )
+    return np.minimum(floors_of(smaller, peaks).ns, floor_ns)
+
+
+def _of_requests(charges: Charges, slices: Slices, useful_floor_ns: Ints) -> Ints:
+    """Sum the checkpoint's floor over the parts that served somebody."""
+    if charges.checkpoint_floor_ns is charges.floor_ns:
+        return useful_floor_ns
+    own_ns = charges.checkpoint_floor_ns * (charges.parts.waste == 0)
+    return sums_by(charges.parts.step, own_ns, slices.steps)
 
 
 def _shortfalls(floors: Floors, above_ns: Ints) -> dict[LostCause, Ints]:

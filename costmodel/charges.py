@@ -57,6 +57,7 @@ class Charges(NamedTuple):
     flops: Ints
     floor_ns: Ints
     time_ns: Ints
+    checkpoint_floor_ns: Ints  # of weights in the checkpoint's own bytes
 
 
 def parts_of(slices: Slices, wasted: Sequence[Mapping[int, WasteCause]]) -> Parts:
@@ -96,6 +97,7 @@ def charge(
     parts: Parts,
     *,
     floor_ns: Ints,
+    checkpoint_floor_ns: Ints,
     time_ns: Ints,
     by_bytes: Bools,
 ) -> Charges:
@@ -112,11 +114,15 @@ def charge(
     flops = tokens * sums.linear_flops_per_token + rows * sums.lm_head_flops_per_row
     flops += sums.attention_flops(parts.start, tokens)
     keys = np.where(by_bytes[parts.step], read + written, flops)
+    shared_ns = own_floor_ns = parts.share(floor_ns, keys)
+    if checkpoint_floor_ns is not floor_ns:
+        own_floor_ns = parts.share(checkpoint_floor_ns, keys)
     return Charges(
         parts=parts,
         bytes_read=read,
         bytes_written=written,
         flops=flops,
-        floor_ns=parts.share(floor_ns, keys),
+        floor_ns=shared_ns,
         time_ns=parts.share(time_ns, keys),
+        checkpoint_floor_ns=own_floor_ns,
     )

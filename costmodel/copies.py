@@ -46,6 +46,12 @@ def larger_copy(ready: Ready) -> LargerCopy | None:
     )
 
 
+def checkpoint_share(ready: Ready) -> float:
+    """Say what a step needs of the checkpoint, as a share of what it reads; at most 1."""
+    copy = larger_copy(ready)
+    return 1.0 if copy is None else copy.file_bytes / copy.held_bytes
+
+
 def uniform_step_bytes(config: ModelConfig, kind: MatrixFormat, panels: bool) -> int:
     """Size what a step reads of the weights if all matrices were stored in one format."""
     return ModelSums.of(config, Storage(kind, panels), KVFormat.FP16).step_weight_bytes

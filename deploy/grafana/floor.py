@@ -22,6 +22,7 @@ from deploy.grafana.promql import (
 
 MBU = busy_mean("bandwidth_utilization_ratio")
 MFU = busy_mean("flops_utilization_ratio")
+_FORMAT = f"({rate('floor_seconds_total')} - {rate('checkpoint_floor_seconds_total')})"
 DECODING, PREFILLING = "decode|mixed", "prefill|mixed"
 
 
@@ -78,14 +79,15 @@ def _work() -> tuple[timeseries.Panel, ...]:
     return (
         panels.stack(
             "Where every second goes",
-            "The time law: useful floor and the lost seconds by cause sum to the engines' time.",
+            "Useful floor, what a copy in more bytes adds to it, and lost time by cause.",
             "percentunit",
             {
-                "useful floor": ratio(rate("floor_seconds_total"), wall),
+                "useful floor": ratio(rate("checkpoint_floor_seconds_total"), wall),
+                "format": ratio(_FORMAT, wall),
                 "{{cause}}": share(rate("lost_seconds_total", "cause"), wall),
             },
-            {"useful floor": GREEN, "memory_shortfall": ORANGE, "compute_shortfall": RED,
-             "sample": CYAN, "host": PURPLE, "idle|calibration": GREY,
+            {"useful floor": GREEN, "format": BLUE, "memory_shortfall": ORANGE,
+             "compute_shortfall": RED, "sample": CYAN, "host": PURPLE, "idle|calibration": GREY,
              "recompute|overrun|failed": YELLOW},
         ),
         panels.stack(

@@ -14,7 +14,15 @@ WALL = "engine_wall_seconds_total"
 
 
 def add_panels(dashboard: Dashboard) -> Dashboard:
-    for panel in (*_numbers(), *_load(), *_memory(), *_prefixes(), *_money(), *_health()):
+    for panel in (
+        *_numbers(),
+        *_load(),
+        *_times(),
+        *_memory(),
+        *_prefixes(),
+        *_money(),
+        *_health(),
+    ):
         dashboard = dashboard.with_panel(panel)
     return dashboard
 
@@ -72,6 +80,11 @@ def _load() -> tuple[timeseries.Panel, ...]:
                 "overrun": YELLOW,
             },
         ),
+    )
+
+
+def _times() -> tuple[timeseries.Panel, ...]:
+    return (
         panels.stack(
             "A request's time, by phase",
             "Mean seconds per request.",

@@ -40,6 +40,7 @@ class CostObject:
     floor_ms: float | None
     prefill_floor_ms: float | None
     decode_floor_ms: float | None
+    checkpoint_floor_ms: float | None
     lost_ms: float | None
     prefill_lost_ms: float | None
     decode_lost_ms: float | None
@@ -70,9 +71,6 @@ def bill_of(
     spent_ns = [entry.stages_ns(now_ns) for entry in entries]
     stages = {stage: _ms(sum(ns[stage] for ns in spent_ns)) for stage in spent_ns[0]}
     paid = Paid.sum(entry.paid for entry in entries)
-    pieces: Counter[Piece] = Counter()
-    for entry in entries:
-        pieces.update(entry.life.spent_ns())
     received_ns = min(e.received_ns for e in entries)
     firsts = [e.first_token_ns for e in entries if e.first_token_ns is not None]
     ended_ns = max(now_ns if e.ended_ns is None else e.ended_ns for e in entries)
@@ -91,6 +89,7 @@ def bill_of(
         floor_ms=_ms(paid.floor_ns) if floored else None,
         prefill_floor_ms=_ms(paid.floor_ns - paid.decode_floor_ns) if floored else None,
         decode_floor_ms=_ms(paid.decode_floor_ns) if floored else None,
+        checkpoint_floor_ms=_ms(paid.checkpoint_floor_ns) if floored else None,
         lost_ms=_ms(lost_ns) if floored else None,
         prefill_lost_ms=_ms(lost_ns - decode_lost_ns) if floored else None,
         decode_lost_ms=_ms(decode_lost_ns) if floored else None,
@@ -106,9 +105,16 @@ def bill_of(
         regime=_regime(paid),
         interference_ms=_ms(paid.steps_ns - paid.time_ns),
         cost_usd=paid.nusd / 1e9 if priced else None,
-        spent_ms={piece: _ms(pieces[piece]) for piece in PIECES if pieces[piece]},
+        spent_ms=_spent_ms(entries),
         why=why,
     )
+
+
+def _spent_ms(entries: Sequence[Entry]) -> dict[Piece, float]:
+    pieces: Counter[Piece] = Counter()
+    for entry in entries:
+        pieces.update(entry.life.spent_ns())
+    return {piece: _ms(pieces[piece]) for piece in PIECES if pieces[piece]}
 
 
 def _regime(paid: Paid) -> str | None:

@@ -35,6 +35,7 @@ class Paid(NamedTuple):
     flops: int
     floor_ns: int
     decode_floor_ns: int
+    checkpoint_floor_ns: int
     time_ns: int
     decode_time_ns: int
     nusd: int

@@ -69,12 +69,14 @@ def account_burst(
 
     Mutates: `proven`; `price`, which has then sold the time of the steps and the time before each.
     """
-    steps = account_steps(engine.sums, engine.peaks, facts.reports, facts.slices, facts.wasted)
+    records = (facts.reports, facts.slices, facts.wasted)
+    share = engine.checkpoint_share
+    steps = account_steps(engine.sums, engine.peaks, *records, share)
     if steps.violation.any():
         peaks = proven.learn(engine.peaks, facts.reports, steps)
         if peaks is not engine.peaks:
             engine = engine.with_peaks(peaks)
-            steps = account_steps(engine.sums, peaks, facts.reports, facts.slices, facts.wasted)
+            steps = account_steps(engine.sums, peaks, *records, share)
     spent_ns = np.array((facts.unused_ns, steps.wall_ns)).T.ravel()
     unused_nusd, step_nusd = ints(price.of_all(spent_ns.tolist())).reshape(-1, 2).T
     parts = steps.charges.parts
@@ -111,7 +113,7 @@ def paid_by_request(
     wall_ns, regimes = steps.wall_ns[parts.step], steps.regimes[parts.step]
     paid = (
         *(charges.bytes_read, charges.bytes_written, charges.flops),
-        *(charges.floor_ns, charges.floor_ns * decodes),
+        *(charges.floor_ns, charges.floor_ns * decodes, charges.checkpoint_floor_ns),
         *(charges.time_ns, charges.time_ns * decodes),
         *(own_nusd, decode_nusd),
     )

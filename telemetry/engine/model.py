@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from core.machine import Peaks
 from core.wire import Ready
+from costmodel.copies import checkpoint_share
 from costmodel.storage import kv_bytes_per_token, weight_bytes
 from costmodel.sums import ModelSums
 
@@ -25,6 +26,7 @@ class EngineModel:
     peaks: Peaks
     coverage: Mapping[str, float]  # predicted / allocated bytes, of weights and of kv
     exact: bool  # whether coverage is 1 in every part, so that there can be a floor
+    checkpoint_share: float  # of a step's weights: the checkpoint's own bytes over those held
 
     def with_peaks(self, peaks: Peaks) -> EngineModel:
         """Give the same model on a machine that was measured again."""
@@ -53,7 +55,7 @@ def engine_model(ready: Ready) -> EngineModel:
         log.warning("cost model: no floor is shown for this engine")
         peaks = replace(peaks, dram=None, cache=None, flops=None)
     sums = ModelSums.of(ready.model, ready.storage, ready.kv_dtype)
-    return EngineModel(sums, peaks, coverage, exact)
+    return EngineModel(sums, peaks, coverage, exact, checkpoint_share(ready))
 
 
 def _ratio(predicted: int, allocated: int) -> float:

@@ -91,6 +91,9 @@ METRICS: Final = (
     _counter("floor_seconds_total",
         "Useful floor: floor − floor shares of wasted tokens; "
         "at most the forward time.", on.KIND, on.REGIME),
+    _counter("checkpoint_floor_seconds_total",
+        "That of the useful floor which the checkpoint's own bytes would take: less than "
+        "floor_seconds_total where the copy that is served has more bytes."),
     _counter("lost_seconds_total",
         "Engine time above the useful floor, by cause; "
         "engine_wall_seconds_total = floor_seconds_total + this.", on.CAUSE),

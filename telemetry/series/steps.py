@@ -25,7 +25,7 @@ _BUSY_WINDOW_S: Final = 10
 _SEGMENTS: Final = attrgetter(*SEGMENTS)
 _COLUMNS: Final = (
     *("wall_ns", "violation", "useful_floor_ns", "regimes", "slices.counts", "work.tokens"),
-    *("floors.s", "floors.memory_s", "floors.compute_s", "floors.known"),
+    *("floors.s", "floors.memory_s", "floors.compute_s", "floors.known", "checkpoint_floor_ns"),
 )
 _BYTES: Final = (
     *(("weights", "read"), ("lm_head", "read"), ("embedding", "read")),
@@ -84,6 +84,7 @@ class StepSeries:
             if cause is not LostCause.UNKNOWN_PEAK  # bound when it first occurs
         }
         self._wall = make.counter("engine_wall_seconds_total", NS)
+        self._of_checkpoint = make.counter("checkpoint_floor_seconds_total", NS)
         self._segments = make.counters("step_segment_seconds_total", "segment", NS)
         self._violations = make.counter("floor_violations_total")
         self._raises = {of: make.counter("peak_raises_total", peak=str(of)) for of in PeakOf}
@@ -152,6 +153,7 @@ class StepSeries:
         spent_ns = zip(*(_SEGMENTS(report.segments) for report in reports), strict=True)
         for name, column in zip(SEGMENTS, spent_ns, strict=True):
             self._segments[name].inc(sum(column))
+        self._of_checkpoint.inc(int(columns["checkpoint_floor_ns"].sum()))
         self._violations.inc(int(columns["violation"].sum()))
         for name, counter in self._moved.items():
             counter.inc(int(columns[name].sum()))

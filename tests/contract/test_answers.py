@@ -18,7 +18,7 @@ COST_FIELDS = {
     "queue_ms", "ttft_ms", "prefill_ms", "decode_ms", "stalled_ms", "mean_itl_ms",
     "tokens_per_second", "floor_ms", "efficiency", "bytes_read", "bytes_written", "flops",
     "kv_block_seconds", "cached_tokens", "recomputed_tokens", "steps", "mean_batch", "regime",
-    "interference_ms", "cost_usd", "spent_ms", "why",
+    "interference_ms", "cost_usd", "spent_ms", "why", "checkpoint_floor_ms",
     "prefill_floor_ms", "decode_floor_ms", "lost_ms", "prefill_lost_ms", "decode_lost_ms",
 }  # fmt: skip
 

@@ -35,6 +35,7 @@ BUSY_A: Counts = {
     'tokens_total{kind="prompt"}': 20,
     'tokens_total{kind="generated"}': 10,
     'floor_seconds_total{kind="decode"}': 0.5,
+    "checkpoint_floor_seconds_total": 0.4,
     'lost_seconds_total{cause="host"}': 0.3,
     'lost_seconds_total{cause="idle"}': 0.2,
     "engine_wall_seconds_total": 1,
@@ -120,7 +121,9 @@ def test_replicas_are_a_sum_over_a_sum(fleet: Fleet) -> None:
     assert fleet.values("What telemetry costs")["telemetry"] == pytest.approx(0.04 / 3)
     assert fleet.values("Bytes moved, by component")["peak"] == 3e9
     every = fleet.values("Where every second goes")
-    assert every == pytest.approx({"useful floor": 1 / 3, "host": 0.2, "idle": 1.4 / 3})
+    assert every == pytest.approx(
+        {"useful floor": 0.8 / 3, "format": 0.2 / 3, "host": 0.2, "idle": 1.4 / 3}
+    )
     assert sum(every.values()) == pytest.approx(1.0)
 
 

@@ -122,6 +122,7 @@ class Share(NamedTuple):
     flops: int
     floor_ns: int
     time_ns: int
+    checkpoint_floor_ns: int
 
 
 def shares_of(accounts: StepAccounts, step: int = 0) -> list[Share]:

@@ -95,7 +95,7 @@ def test_charges_are_those_written_out_one_at_a_time(
     record, wasted = step
     device = device if known else replace(device, flops=None)  # type: ignore[type-var]
     account = account_step(model, device, record, wasted)  # type: ignore[arg-type]
-    charged = [(c.slice, c.tokens, *c[5:]) for c in shares_of(account)]
+    charged = [(c.slice, c.tokens, *c[5:10]) for c in shares_of(account)]
     assert charged == plain.shares(model, record, wasted, account)
 
 

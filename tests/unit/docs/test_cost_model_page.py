@@ -68,7 +68,7 @@ def bills_table() -> str:
     for record, account in zip(records(), accounts(), strict=True):
         for charge in shares_of(account):
             own = sums[record.slices[charge.slice].id]
-            own[:] = [a + b for a, b in zip(own, charge[5:], strict=True)]
+            own[:] = [a + b for a, b in zip(own, charge[5:10], strict=True)]
     lines = [
         "| | bytes read | bytes written | FLOPs | floor | time |",
         "|---|---|---|---|---|---|",
