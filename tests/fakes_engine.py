@@ -24,10 +24,10 @@ from core.request import Request
 from core.step import StepPlan, StepResult
 from core.wire import HEADER, Fault, PoolState, Ready, Start, ToEngine, frame, to_engine
 from costmodel.storage import kv_bytes_per_token, weight_bytes
-from engine.checkpoint.tokenizer import byte_tokenizer
 from engine.loop import EngineLoop
 from engine.step.grammar_queue import Compile, Compiled, grammars_for
 from engine.submits import fault_in
+from engine.tokenizer.byte_pairs import byte_tokenizer
 from kvcache.pool import BlockPool
 from scheduler.scheduler import Scheduler
 from tests.fakes import ScriptedRunner

@@ -53,7 +53,7 @@ FOLDERS: dict[str, list[str]] = {  # inside a package, from the top down: import
     "costmodel": ["planning", ""],
     "engine": [
         *("", "load", "step", "forward", "prepare"),
-        *("checkpoint", "unpack", "headers", "machine"),
+        *("checkpoint", "tokenizer", "unpack", "headers", "machine"),
     ],
     "lab": ["", "experiments", "plan", "ask", "measure"],
     "loadgen": ["", "show", "report", "run", "load"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -25,16 +25,18 @@ from engine.checkpoint.source import (
     Source,
     fingerprint,
 )
-from engine.checkpoint.tokenizer import (
-    BytePairVocabulary,
-    byte_pair_tokenizer,
-    to_json,
-    tokenizer_config,
-)
 from engine.headers.checks import check_shapes
 from engine.headers.gguf_header import GgufTensor
 from engine.headers.gguf_parts import base_name, parts_of, read_parts
 from engine.headers.regular_file import require_file
+from engine.tokenizer.byte_pairs import (
+    BytePairVocabulary,
+    Json,
+    byte_pair_tokenizer,
+    to_json,
+    tokenizer_config,
+)
+from engine.tokenizer.scored_pieces import ScoredVocabulary, scored_pieces_tokenizer
 
 _NAMES: Final = {
     "embed": "token_embd",
@@ -53,7 +55,7 @@ _TORCH_TYPES: Final = {
 }
 _ROPE_FACTORS: Final = "rope_freqs.weight"
 _ADD_BOS: Final = ("llama-bpe", "llama3", "llama-v3", "tekken")  # where the file does not say
-_CONTROL, _USER_DEFINED = 3, 4  # Source: gguf.TokenType
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # Source: gguf.TokenType
 
 
 def gguf_name(name: str) -> str:
@@ -169,27 +171,67 @@ def halves_from_pairs(values: np.ndarray, heads: int) -> np.ndarray:
 
 
 def _text_files(metadata: Mapping[str, Any], name: str) -> dict[str, str]:
-    model = metadata.get("tokenizer.ggml.model", "none")
-    if model != "gpt2":
-        raise ModelError(f"{name}: GGUF tokenizer {model!r} is not supported (only gpt2)")
+    kind = metadata.get("tokenizer.ggml.model", "none")
+    if kind not in _TOKENIZERS:
+        kinds = ", ".join(_TOKENIZERS)
+        raise ModelError(f"{name}: GGUF tokenizer {kind!r} is not supported (only {kinds})")
     tokens, bos = metadata["tokenizer.ggml.tokens"], metadata.get("tokenizer.ggml.bos_token_id")
     eos = metadata.get("tokenizer.ggml.eos_token_id")
-    types = metadata.get("tokenizer.ggml.token_type", ())
-    pre = metadata.get("tokenizer.ggml.pre", "default")
-    adds_bos = metadata.get("tokenizer.ggml.add_bos_token", pre in _ADD_BOS)
-    vocabulary = BytePairVocabulary(
-        pre=pre,
-        tokens=tokens,
-        merges=metadata["tokenizer.ggml.merges"],
-        special=frozenset(i for i, kind in enumerate(types) if kind == _CONTROL),
-        added=frozenset(i for i, kind in enumerate(types) if kind == _USER_DEFINED),
-        bos_id=bos if adds_bos and bos in range(len(tokens)) else None,
-    )
     known = range(len(tokens))  # some files write 2^32 - 1 for "none"
     texts = tokenizer_config(*(tokens[i] if i in known else None for i in (bos, eos)))
     files = {
-        TOKENIZER_FILE: to_json(byte_pair_tokenizer(vocabulary)),
+        TOKENIZER_FILE: to_json(_TOKENIZERS[kind](metadata)),
         TOKENIZER_CONFIG_FILE: to_json(texts),
     }
     template = metadata.get("tokenizer.chat_template")
     return files | ({TEMPLATE_FILE: template} if template else {})
+
+
+def _byte_pairs(metadata: Mapping[str, Any]) -> Json:
+    pre = metadata.get("tokenizer.ggml.pre", "default")
+    return byte_pair_tokenizer(
+        BytePairVocabulary(
+            pre=pre,
+            tokens=metadata["tokenizer.ggml.tokens"],
+            merges=metadata["tokenizer.ggml.merges"],
+            special=_of_kind(metadata, _CONTROL),
+            added=_of_kind(metadata, _USER_DEFINED),
+            bos_id=_bos_id(metadata, otherwise=pre in _ADD_BOS),
+        )
+    )
+
+
+def _scored_pieces(metadata: Mapping[str, Any]) -> Json:
+    unknown = _of_kind(metadata, _UNKNOWN)
+    return scored_pieces_tokenizer(
+        ScoredVocabulary(
+            tokens=metadata["tokenizer.ggml.tokens"],
+            scores=metadata["tokenizer.ggml.scores"],
+            normal=_of_kind(metadata, _NORMAL),
+            special=_of_kind(metadata, _CONTROL),
+            added=_of_kind(metadata, _USER_DEFINED),
+            unknown_id=min(unknown, default=None),
+            space_prefix=metadata.get("tokenizer.ggml.add_space_prefix", True),
+            bos_id=_bos_id(metadata, otherwise=True),
+        )
+    )
+
+
+def _of_kind(metadata: Mapping[str, Any], kind: int) -> frozenset[int]:
+    """Give the ids of the tokens of a kind; a file without kinds has normal ones only."""
+    tokens = metadata["tokenizer.ggml.tokens"]
+    kinds = metadata.get("tokenizer.ggml.token_type", (_NORMAL,) * len(tokens))
+    return frozenset(i for i, own in enumerate(kinds) if own == kind)
+
+
+def _bos_id(metadata: Mapping[str, Any], otherwise: bool) -> int | None:
+    """Give the token that is put before every text; `otherwise` holds where the file is silent."""
+    bos, tokens = metadata.get("tokenizer.ggml.bos_token_id"), metadata["tokenizer.ggml.tokens"]
+    adds = metadata.get("tokenizer.ggml.add_bos_token", otherwise)
+    return bos if adds and bos in range(len(tokens)) else None
+
+
+_TOKENIZERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Json]]] = {
+    "gpt2": _byte_pairs,
+    "llama": _scored_pieces,
+}

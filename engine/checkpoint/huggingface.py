@@ -26,10 +26,10 @@ from engine.checkpoint.source import (
     Source,
     fingerprint,
 )
-from engine.checkpoint.tokenizer import to_json, tokenizer_config
-from engine.checkpoint.vocabulary import id_of
 from engine.headers.checks import check_shapes
 from engine.headers.safetensors_files import StoredTensors, read_json, shards
+from engine.tokenizer.byte_pairs import to_json, tokenizer_config
+from engine.tokenizer.vocabulary import id_of
 from engine.unpack.find import Unpacker, named
 from engine.unpack.matrix import Packed
 from engine.unpack.method import Quantisation, read_quantisation

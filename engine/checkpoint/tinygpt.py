@@ -14,7 +14,7 @@ from engine.checkpoint.source import (
     Checkpoint,
     Source,
 )
-from engine.checkpoint.tokenizer import byte_tokenizer, to_json, tokenizer_config
+from engine.tokenizer.byte_pairs import byte_tokenizer, to_json, tokenizer_config
 
 CONFIG: Final = ModelConfig(
     name="tinygpt",

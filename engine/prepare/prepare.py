@@ -30,9 +30,9 @@ from core.settings import ModelSettings
 from costmodel.storage import weight_bytes
 from engine.checkpoint.locate import locate
 from engine.checkpoint.source import TOKENIZER_FILE, Checkpoint, Source
-from engine.checkpoint.vocabulary import fit_to_vocabulary
 from engine.prepare.checkpoint_bytes import checkpoint_bytes
 from engine.prepare.shards import WriteProgress, shards, write_shard
+from engine.tokenizer.vocabulary import fit_to_vocabulary
 
 CONFIG_FILE: Final = "config.json"
 STORAGE_FILE: Final = "storage.json"

@@ -184,5 +184,5 @@ def test_the_document_lists_every_route(server: Server) -> None:
     document = server.client.get("/openapi.json").json()
     app = {"/v1/models/{id}", "/debug/requests/{id}", "/v1/models", "/health", "/ready", "/version"}
     app |= {"/load", "/metrics", "/debug/steps", "/openapi.json", "/tokenize", "/detokenize"}
-    app |= {"/tokenizer_info"}
+    app |= {"/tokenizer_info", "/debug/why"}
     assert set(document["paths"]) == {*app, "/v1/completions", "/v1/chat/completions"}

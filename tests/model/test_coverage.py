@@ -11,10 +11,10 @@ import pytest
 from core.errors import SettingsError
 from core.formats import Backend, KVFormat, WeightFormat
 from core.settings import EngineSettings, KVSettings, ModelSettings
-from engine.checkpoint.tokenizer import byte_tokenizer
 from engine.forward.attention import KV_DTYPES
 from engine.load.load import load_engine
 from engine.prepare.rows import FORMATS
+from engine.tokenizer.byte_pairs import byte_tokenizer
 from telemetry.engine.model import engine_model
 from tests.model.families import build
 

@@ -12,9 +12,9 @@ import torch
 from core.settings import ModelSettings
 from core.step import StepPlan
 from engine.checkpoint.tinygpt import SPECIAL_TOKENS
-from engine.checkpoint.tokenizer import byte_tokenizer, to_json
 from engine.forward.batch import build_batch
 from engine.forward.weights import load_weights
+from engine.tokenizer.byte_pairs import byte_tokenizer, to_json
 from tests.model.families import FAMILIES, build
 from tests.model.preparing import prepare_rows
 from tests.model.running import BLOCK_SIZE, Model, NativeModelUnderTest, sliced

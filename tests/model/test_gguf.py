@@ -17,9 +17,9 @@ from core.step import StepPlan
 from engine.checkpoint.gguf_file import gguf_name, halves_from_pairs
 from engine.checkpoint.huggingface import hf_name
 from engine.checkpoint.locate import locate
-from engine.checkpoint.tokenizer import byte_alphabet
 from engine.forward.batch import build_batch
 from engine.forward.weights import load_weights
+from engine.tokenizer.byte_pairs import byte_alphabet
 from tests.model.families import build
 from tests.model.preparing import prepare_rows
 from tests.model.running import BLOCK_SIZE, Model, NativeModelUnderTest, sliced
@@ -208,7 +208,8 @@ def test_the_row_order_of_llama_files_is_undone() -> None:
     ("texts", "words"),
     [
         ({"architecture": "gemma"}, "GGUF architecture 'gemma' is not supported"),
-        ({"tokenizer": "llama"}, "GGUF tokenizer 'llama' is not supported"),
+        ({"tokenizer": "t5"}, r"GGUF tokenizer 't5' is not supported \(only gpt2, llama\)"),
+        ({"tokenizer": "llama"}, r"lacks 'tokenizer\.ggml\.scores'"),
         ({"pre": "deepseek-llm"}, "pre-tokenizer 'deepseek-llm' is not supported"),
         ({"rope": "yarn"}, "rope scaling 'yarn' is not supported"),
         ({"merges": ""}, r"lacks 'tokenizer\.ggml\.merges'"),

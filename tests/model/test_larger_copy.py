@@ -16,11 +16,11 @@ from core.inputs.quantities import scaled
 from core.machine import Peak, Peaks, PeakSource
 from core.settings import EngineSettings, KVSettings, ModelSettings
 from core.wire import Ready
-from engine.checkpoint.tokenizer import byte_tokenizer
 from engine.load.load import load_engine
 from engine.prepare.packing import PanelPacker
 from engine.prepare.prepare import PreparedModel, prepare
 from engine.prepare.rows import RowPacker
+from engine.tokenizer.byte_pairs import byte_tokenizer
 from server.cli.copy_warning import copy_warning
 from server.cli.start_screen import start_screen
 from tests.model.gguf_writing import CONFIG, write_gguf

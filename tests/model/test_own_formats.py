@@ -13,11 +13,11 @@ from core.settings import ModelSettings
 from costmodel.planning.sizes import Width, sums_of
 from engine.checkpoint.locate import locate
 from engine.checkpoint.source import KEPT_BLOCKS
-from engine.checkpoint.tokenizer import byte_tokenizer
 from engine.forward.weights import allocated_bytes, load_weights
 from engine.prepare.own_formats import own_storage
 from engine.prepare.packing import PanelPacker
 from engine.prepare.prepare import prepare
+from engine.tokenizer.byte_pairs import byte_tokenizer
 from kernels.gguf_blocks import repack
 from tests.model.families import build
 from tests.unit.kernels.file_blocks import draw

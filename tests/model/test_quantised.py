@@ -18,9 +18,9 @@ from core.model import TensorRole
 from core.settings import ModelSettings
 from engine.checkpoint.huggingface import source
 from engine.checkpoint.tinygpt import SPECIAL_TOKENS
-from engine.checkpoint.tokenizer import byte_tokenizer, to_json
 from engine.prepare.packing import PanelPacker
 from engine.prepare.prepare import PreparedModel, prepare
+from engine.tokenizer.byte_pairs import byte_tokenizer, to_json
 from tests.unit.engine.unpack.test_unpack import words
 
 Tensors = dict[str, torch.Tensor]

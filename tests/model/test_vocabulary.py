@@ -12,7 +12,7 @@ from gguf import GGUFWriter, TokenType
 from core.errors import ModelError
 from core.request import Grammar, GrammarKind
 from core.settings import ModelSettings
-from engine.checkpoint.tokenizer import byte_alphabet, byte_tokenizer
+from engine.tokenizer.byte_pairs import byte_alphabet, byte_tokenizer
 from grammar.compile import GrammarCompiler
 from tests.model import test_gguf
 from tests.model.families import SIZES, build

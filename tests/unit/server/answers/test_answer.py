@@ -72,11 +72,11 @@ class ToldTelemetry(Telemetry):
         *,
         received_ns: int | None = None,
         shares_prompt: bool = False,
+        has_grammar: bool = False,
     ) -> None:
         self._told.append(f"book {id[-1]}")
-        super().on_received(
-            id, prompt_tokens, tenant, received_ns=received_ns, shares_prompt=shares_prompt
-        )
+        told = {"shares_prompt": shares_prompt, "has_grammar": has_grammar}
+        super().on_received(id, prompt_tokens, tenant, received_ns=received_ns, **told)
 
 
 class CountingOffLoop(OffLoop):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
 from core.errors import ContextLengthExceeded, InvalidValue
-from engine.checkpoint.tokenizer import BytePairVocabulary, byte_alphabet, byte_pair_tokenizer
+from engine.tokenizer.byte_pairs import BytePairVocabulary, byte_alphabet, byte_pair_tokenizer
 from server.limits.text_bound import ContextLimit, TextLimit, longest_token_bytes
 
 FORMS = ("NFC", "NFD", "NFKC", "NFKD")

@@ -85,7 +85,7 @@ _CACHE: list[ModelTokenizer] = []
 
 
 def _byte_tokenizer() -> ModelTokenizer:
-    from engine.checkpoint.tokenizer import byte_tokenizer
+    from engine.tokenizer.byte_pairs import byte_tokenizer
     from tests.fakes_engine import SPECIALS
 
     if not _CACHE:

@@ -6,7 +6,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from core.errors import ModelError
-from engine.checkpoint.tokenizer import (
+from engine.tokenizer.byte_pairs import (
     BytePairVocabulary,
     byte_alphabet,
     byte_pair_tokenizer,

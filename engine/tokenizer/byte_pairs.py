@@ -1,4 +1,4 @@
-"""Writes `tokenizer.json` as plain JSON from a vocabulary and merges. Nothing is tokenised here."""
+"""Writes `tokenizer.json` of byte-level BPE from a vocabulary and merges, as plain JSON."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def byte_pair_tokenizer(vocabulary: BytePairVocabulary) -> Json:
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            _added_token(i, vocabulary.tokens[i], i in vocabulary.special) for i in added
+            added_token(i, vocabulary.tokens[i], i in vocabulary.special) for i in added
         ],
         "normalizer": pre.normalizer,
         "pre_tokenizer": pre.rule,
@@ -136,7 +136,7 @@ def byte_pair_tokenizer(vocabulary: BytePairVocabulary) -> Json:
     }
 
 
-def _added_token(token_id: int, text: str, special: bool) -> Json:
+def added_token(token_id: int, text: str, special: bool) -> Json:
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
     return {"id": token_id, "content": text, **flags, "special": special}
 
@@ -145,19 +145,20 @@ def _post_processor(vocabulary: BytePairVocabulary) -> Json:
     offsets = {**_byte_level(use_regex=True), "trim_offsets": False}
     if vocabulary.bos_id is None:
         return offsets
-    bos = vocabulary.tokens[vocabulary.bos_id]
+    before = begin_with(vocabulary.tokens[vocabulary.bos_id], vocabulary.bos_id)
+    return {"type": "Sequence", "processors": [offsets, before]}
+
+
+def begin_with(bos: str, bos_id: int) -> Json:
+    """Describe a token that is put before every text."""
     first = {"SpecialToken": {"id": bos, "type_id": 0}}
-    template = {
+    texts = [{"Sequence": {"id": name, "type_id": i}} for i, name in enumerate("AB")]
+    return {
         "type": "TemplateProcessing",
-        "single": [first, {"Sequence": {"id": "A", "type_id": 0}}],
-        "pair": [
-            first,
-            {"Sequence": {"id": "A", "type_id": 0}},
-            {"Sequence": {"id": "B", "type_id": 1}},
-        ],
-        "special_tokens": {bos: {"id": bos, "ids": [vocabulary.bos_id], "tokens": [bos]}},
+        "single": [first, texts[0]],
+        "pair": [first, *texts],
+        "special_tokens": {bos: {"id": bos, "ids": [bos_id], "tokens": [bos]}},
     }
-    return {"type": "Sequence", "processors": [offsets, template]}
 
 
 def byte_tokenizer(special: Sequence[str]) -> Json:
