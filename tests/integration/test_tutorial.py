@@ -78,11 +78,14 @@ def run(command: str) -> str:
     return done.stdout
 
 
+OF_THE_MACHINE = {"peaks_proven", "spent_ms", "why"}  # what is in it
+
+
 def keys_of(value: Any) -> Any:
-    """Give the keys of JSON, but for ids of requests, and for what only some machines prove."""
+    """Give the keys of JSON, but for ids of requests, and for what depends on the machine."""
     if isinstance(value, dict):
         kept = {key: v for key, v in value.items() if not key.startswith("cmpl-")}
-        return {key: key == "peaks_proven" or keys_of(v) for key, v in kept.items()}
+        return {key: key in OF_THE_MACHINE or keys_of(v) for key, v in kept.items()}
     if isinstance(value, list):
         return [keys_of(item) for item in value]
     return None
