@@ -54,7 +54,8 @@ def test_a_command_of_the_readme_works(command: str, url: str) -> None:
         words.insert(1, "--fail")
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     too_busy = 3 if words[0].endswith("loadgen") else 0  # for the client's own times
-    assert done.returncode in (0, too_busy), done.stderr
+    was_slow = 1 if words[:2] == [".venv/bin/floorline", "why"] else 0
+    assert done.returncode in (0, too_busy, was_slow), done.stderr
     assert done.stdout
     if '"stream":true' in command:
         assert '"floor_ms"' in done.stdout
